@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Leases keeps the holds of live calls alive: it renews their tickets three times
+// in a lease, until they are settled. It runs only while there are tickets.
+type Leases struct {
+	counters Counters
+	onError  func(error)
+
+	mu      sync.Mutex
+	lease   time.Duration
+	tickets map[*Ticket]struct{}
+	running bool
+}
+
+// NewLeases returns a keeper for the tickets of a store. onError, which may be nil,
+// is told of renewals that failed.
+func NewLeases(c Counters, lease time.Duration, onError func(error)) *Leases {
+	return &Leases{counters: c, lease: lease, onError: onError, tickets: make(map[*Ticket]struct{})}
+}
+
+// Lease is how long a hold lives without being renewed.
+func (l *Leases) Lease() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lease
+}
+
+// SetLease changes it, for calls to come and at the next renewal of the others.
+func (l *Leases) SetLease(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lease = d
+}
+
+// Keep starts to renew a ticket.
+func (l *Leases) Keep(t *Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tickets[t] = struct{}{}
+	if !l.running {
+		l.running = true
+		go l.run()
+	}
+}
+
+// Settle stops to renew a ticket and settles it.
+func (l *Leases) Settle(t *Ticket, actual []int64) {
+	l.mu.Lock()
+	delete(l.tickets, t)
+	l.mu.Unlock()
+	l.counters.Settle(t, actual)
+}
+
+func (l *Leases) run() {
+	for {
+		time.Sleep(l.Lease() / 3)
+		l.mu.Lock()
+		if len(l.tickets) == 0 {
+			l.running = false
+			l.mu.Unlock()
+			return
+		}
+		lease := l.lease
+		batch := make([]*Ticket, 0, len(l.tickets))
+		for t := range l.tickets {
+			batch = append(batch, t)
+		}
+		l.mu.Unlock()
+		if err := l.counters.Renew(context.Background(), batch, lease); err != nil && l.onError != nil {
+			l.onError(err)
+		}
+	}
+}

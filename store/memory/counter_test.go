@@ -1,0 +1,139 @@
+package memory
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+func must(w *store.Window, err error) *store.Window {
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+// drawRule returns a rule of any kind of window, some seconds long.
+func drawRule(t *rapid.T) *store.Rule {
+	d := time.Duration(rapid.Int64Range(1000, 20_000).Draw(t, "length")) * time.Millisecond
+	switch rapid.SampledFrom([]string{"fixed", "rolling", "bucket", "minute", "none"}).Draw(t, "window") {
+	case "fixed":
+		return &store.Rule{ID: "fixed", Window: must(store.Fixed(d))}
+	case "rolling":
+		return &store.Rule{ID: "rolling", Window: must(store.Rolling(d))}
+	case "bucket":
+		return &store.Rule{ID: "bucket", Window: must(store.Bucket(d)), Refill: rapid.Int64Range(0, 1_000_000).Draw(t, "refill")}
+	case "minute":
+		return &store.Rule{ID: "minute", Window: must(store.Calendar("minute", time.UTC))}
+	default:
+		return &store.Rule{ID: "none", Window: store.None()}
+	}
+}
+
+// drawState returns a state after a few changes, and the instant of the last.
+func drawState(t *rapid.T, r *store.Rule) (s state, now int64) {
+	now = 1_700_000_000_000
+	for range rapid.IntRange(1, 6).Draw(t, "changes") {
+		now += rapid.Int64Range(-5_000, 25_000).Draw(t, "step")
+		s.roll(r, now)
+		s.charge(r, rapid.Int64Range(-1_000_000, 2_000_000).Draw(t, "amount"))
+	}
+	return s, now
+}
+
+func TestRollingOftenIsRollingOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRule(t)
+		s, now := drawState(t, r)
+		often := s
+		end := now + rapid.Int64Range(0, 60_000).Draw(t, "time")
+		for at := now; at < end; at += rapid.Int64Range(1, 20_000).Draw(t, "step") {
+			often.roll(r, at)
+		}
+		often.roll(r, end)
+		s.roll(r, end)
+		if s.level(r, end) != often.level(r, end) || s.start != often.start {
+			t.Errorf("rolled at once: %+v, in steps: %+v", s, often)
+		}
+	})
+}
+
+func TestWindowsNeverGoBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRule(t)
+		s, now := drawState(t, r)
+		before := s
+		s.roll(r, now-rapid.Int64Range(0, 1_000_000).Draw(t, "back"))
+		if s != before {
+			t.Errorf("the state was %+v, and is %+v after a step back", before, s)
+		}
+	})
+}
+
+func TestIdleStatesAreBlank(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRule(t)
+		s, now := drawState(t, r)
+		at := s.idle(r, now)
+		if at == math.MaxInt64 {
+			if r.Window.Kind() != store.KindBucket || r.Refill != 0 {
+				t.Fatalf("never idle: %+v", s)
+			}
+			return
+		}
+		if at > now {
+			early := s
+			early.roll(r, at-1)
+			if early.used == 0 && early.prev == 0 {
+				t.Errorf("idle at %d, but blank before: %+v", at, s)
+			}
+		}
+		at = max(at, now)
+		var blank state
+		blank.roll(r, at)
+		s.roll(r, at)
+		if got := s.level(r, at); got != 0 {
+			t.Errorf("idle at %d, but %d used", at, got)
+		}
+		// Whatever happens later, the two do not differ.
+		later := at + rapid.Int64Range(0, 60_000).Draw(t, "time")
+		for _, c := range []*state{&s, &blank} {
+			c.charge(r, 1000)
+			c.roll(r, later)
+		}
+		if s.level(r, later) != blank.level(r, later) {
+			t.Errorf("once idle %+v, never used %+v", s, blank)
+		}
+	})
+}
+
+func TestAmountsAtTheEndsDoNotWrap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRule(t)
+		var s state
+		now := int64(1_700_000_000_000)
+		for range 6 {
+			now += rapid.Int64Range(0, 25_000).Draw(t, "step")
+			s.roll(r, now)
+			before := s.level(r, now)
+			amount := anyInt64().Draw(t, "amount")
+			s.charge(r, amount)
+			if after := s.level(r, now); amount > 0 && after < before || amount < 0 && after > before {
+				t.Fatalf("%d used, and %d after a charge of %d", before, after, amount)
+			}
+			limit, need := rapid.Int64Min(0).Draw(t, "limit"), rapid.Int64Min(1).Draw(t, "need")
+			if s.exceeds(r, now, limit, 0, need) {
+				if wait := s.wait(r, now, limit, need); wait < 1 {
+					t.Fatalf("%+v: wait of %d", s, wait)
+				}
+			}
+			if start, reset := s.window(r, now); start > now || reset != 0 && reset < now {
+				t.Fatalf("%+v: window from %d to %d at %d", s, start, reset, now)
+			}
+		}
+	})
+}

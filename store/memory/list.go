@@ -1,0 +1,77 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// batch is how many entities are looked at under a lock at once.
+const batch = 256
+
+// Entities implements store.Counters. It never fails. It looks at all entities of
+// the store, but keeps the first n names only, and holds no lock for long. One
+// that comes or goes meanwhile may be missed.
+func (s *Store) Entities(_ context.Context, instance, after string, n int) ([]store.Entity, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	var (
+		names  []string
+		all    []*entity
+		wanted []*entity
+		handle = unique.Make(instance)
+		last   string // of a full page so far
+		full   bool
+	)
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		all = append(all[:0], sh.ends...)
+		sh.mu.Unlock()
+
+		// Names never change, so they are compared without the lock.
+		wanted = wanted[:0]
+		for _, e := range all {
+			// What all share has no name, and thus is not after any.
+			if e.instance != handle || e.consumer <= after || full && e.consumer > last {
+				continue
+			}
+			wanted = append(wanted, e)
+		}
+		for part := range slices.Chunk(wanted, batch) {
+			names = s.appendLive(names, sh, part)
+		}
+		if len(names) >= n {
+			slices.Sort(names)
+			clear(names[n:])
+			names = names[:n]
+			last, full = names[n-1], true
+		}
+	}
+	slices.Sort(names)
+	names = names[:min(n, len(names))]
+
+	entities := make([]store.Entity, len(names))
+	for i, name := range names {
+		entities[i] = store.Entity{Instance: strings.Clone(instance), Consumer: name}
+	}
+	return entities, nil
+}
+
+// appendLive appends the names of those entities that still count something.
+func (s *Store) appendLive(names []string, sh *shard, part []*entity) []string {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now().UnixMilli()
+	for _, e := range part {
+		e.lapse(now)
+		if e.end(now) > now {
+			names = append(names, e.consumer)
+		}
+	}
+	return names
+}

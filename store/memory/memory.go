@@ -1,0 +1,258 @@
+// Package memory is the store that keeps its counters in the process.
+//
+// Entities are spread over shards, each with a lock of its own, so that all
+// counters of one are checked and changed at one instant. There are no
+// goroutines: holds lapse, and counters that are over are dropped, when a later
+// call comes by.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// DefaultMaxEntities is how many entities a store keeps where nothing else is
+// said, some 20 MB with three windows each.
+const DefaultMaxEntities = 100_000
+
+const (
+	shardBits = 6
+	shards    = 1 << shardBits
+)
+
+// errFull is made once: a flood must not cost allocations.
+var errFull = fmt.Errorf("counting another consumer: %w", store.ErrFull)
+
+// Options say how a store is made. The zero value is usable.
+type Options struct {
+	// MaxEntities is how many consumers' counters are kept, each counted once in
+	// every instance. At that number, a consumer that is new and not known is
+	// refused. The default is DefaultMaxEntities.
+	MaxEntities int
+	// Now is the clock. The default is time.Now.
+	Now func() time.Time
+}
+
+// Store keeps counters in the process. Nothing has to be closed.
+type Store struct {
+	now   func() time.Time
+	seeds [2]maphash.Seed
+
+	max    atomic.Int64
+	count  atomic.Int64
+	search atomic.Uint32 // the shard where room is looked for first
+
+	shards [shards]shard
+}
+
+// New returns an empty store.
+func New(o Options) *Store {
+	s := &Store{now: o.Now, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.SetMaxEntities(o.MaxEntities)
+	for i := range s.shards {
+		s.shards[i].next.Store(math.MaxInt64)
+	}
+	return s
+}
+
+// SetMaxEntities changes how many consumers' counters are kept; zero or less
+// means DefaultMaxEntities. Counters above a smaller number stay until they are
+// over.
+func (s *Store) SetMaxEntities(n int) {
+	if n <= 0 {
+		n = DefaultMaxEntities
+	}
+	s.max.Store(int64(n))
+}
+
+// Len returns how many entities are kept, some of which may be over.
+func (s *Store) Len() int { return int(s.count.Load()) }
+
+// shard returns the hash of an entity, and the shard it is in.
+func (s *Store) shard(name store.Entity) (uint64, *shard) {
+	// Two seeds, so that no name of one kind stands for one of the other.
+	h := maphash.String(s.seeds[0], name.Instance) + maphash.String(s.seeds[1], name.Consumer)
+	return h, &s.shards[h>>(64-shardBits)]
+}
+
+// Reserve implements store.Counters. The only error is store.ErrFull.
+func (s *Store) Reserve(_ context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+	hash, sh := s.shard(r.Entity)
+	for {
+		t, room := s.reserve(sh, hash, r, results)
+		if room {
+			return t, nil
+		}
+		if !s.makeRoom() {
+			return nil, errFull
+		}
+	}
+}
+
+// reserve returns false if the call would be admitted but there is no room for
+// its entity.
+func (s *Store) reserve(sh *shard, hash uint64, r *store.Reservation, results []store.Result) (*store.Ticket, bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now().UnixMilli()
+	s.sweep(sh, now, sweepCall)
+
+	e := sh.find(hash, r.Entity)
+	if e != nil {
+		e.lapse(now)
+	}
+	admitted := true
+	for i := range r.Takes {
+		t := &r.Takes[i]
+		c, held := e.peek(t.Rule, i, now)
+		check(c, t, held, now, &results[i])
+		admitted = admitted && (t.Shadow || !results[i].Exceeded)
+	}
+	if !admitted {
+		if e != nil {
+			sh.close(e)
+		}
+		return nil, true
+	}
+	if e == nil {
+		if !s.claim(r.Known || r.Entity.Consumer == "") {
+			return nil, false
+		}
+		e = sh.insert(hash, r.Entity, len(r.Takes))
+	}
+	t := newTicket(r, hash, now)
+	sh.open(e)
+	for i := range r.Takes {
+		commit(e, &r.Takes[i], i, now, &results[i], &t.Lines[i])
+	}
+	e.holds.tickets.push(t)
+	if e.expires == math.MaxInt64 {
+		sh.settled(e, now)
+	}
+	return &t.Ticket, true
+}
+
+// Settle implements store.Counters.
+func (s *Store) Settle(t *store.Ticket, actual []int64) {
+	k, ok := t.Private.(*ticket)
+	if !ok {
+		return
+	}
+	sh := &s.shards[k.hash>>(64-shardBits)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if k.settled {
+		return
+	}
+	k.settled = true
+	now := s.now().UnixMilli()
+
+	e := sh.find(k.hash, k.Entity)
+	if e == nil {
+		// The ticket has lapsed and all else is over. What it cost still counts,
+		// whether there is room or not.
+		s.count.Add(1)
+		e = sh.insert(k.hash, k.Entity, len(k.Lines))
+	}
+	e.lapse(now)
+	if k.place >= 0 {
+		e.release(k)
+	}
+	for i := range k.Lines {
+		l := &k.Lines[i]
+		var amount int64
+		if i < len(actual) {
+			amount = max(0, actual[i])
+		}
+		if amount != l.Charged {
+			c := &e.counters[e.counter(l.Rule, i, now)]
+			c.settle(l.Rule, l.Charged, l.ChargedIn, amount)
+		}
+	}
+	sh.settled(e, now)
+}
+
+// Renew implements store.Counters. It never fails.
+func (s *Store) Renew(_ context.Context, tickets []*store.Ticket, lease time.Duration) error {
+	for _, t := range tickets {
+		if k, ok := t.Private.(*ticket); ok {
+			s.renew(k, lease)
+		}
+	}
+	return nil
+}
+
+func (s *Store) renew(k *ticket, lease time.Duration) {
+	sh := &s.shards[k.hash>>(64-shardBits)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if k.settled {
+		return
+	}
+	now := s.now().UnixMilli()
+	e := sh.find(k.hash, k.Entity)
+	if e == nil {
+		s.count.Add(1)
+		e = sh.insert(k.hash, k.Entity, len(k.Lines))
+	}
+	e.lapse(now)
+	k.deadline = now + ceilMilli(lease)
+	k.Deadline = time.UnixMilli(k.deadline)
+	if k.place >= 0 {
+		e.holds.tickets.fix(k.place)
+	} else {
+		sh.open(e)
+		e.take(k, now)
+	}
+	sh.settled(e, now)
+}
+
+// Read implements store.Counters. It never fails.
+func (s *Store) Read(_ context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
+	hash, sh := s.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now().UnixMilli()
+	e := sh.find(hash, name)
+	if e != nil {
+		e.lapse(now)
+	}
+	for i, r := range rules {
+		c, held := e.peek(r, i, now)
+		results[i] = store.Result{Held: held}
+		fill(&results[i], &c, r, now)
+	}
+	return nil
+}
+
+// Adjust implements store.Counters. It never fails.
+func (s *Store) Adjust(_ context.Context, name store.Entity, r *store.Rule, amount int64) error {
+	if amount == 0 {
+		return nil
+	}
+	hash, sh := s.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now().UnixMilli()
+	e := sh.find(hash, name)
+	if e == nil {
+		s.count.Add(1)
+		e = sh.insert(hash, name, 1)
+	}
+	e.lapse(now)
+	e.counters[e.counter(r, 0, now)].charge(r, amount)
+	sh.settled(e, now)
+	return nil
+}
+
+// Interface guard
+var _ store.Counters = (*Store)(nil)

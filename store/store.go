@@ -1,0 +1,187 @@
+// Package store keeps the counters that limits are checked against.
+//
+// A store counts and decides; it knows nothing of HTTP, tokens or prices. All
+// amounts are integers of whatever unit a rule has: requests, tokens, seconds,
+// or picodollars (10⁻¹² USD, so that an int64 holds $9.2M).
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Entity names whose counters are meant: one consumer's within one instance, or
+// the one counter that everybody shares there. All counters of an entity are
+// checked and changed together.
+type Entity struct {
+	// Instance is the id of a limiter, or of the pool it counts with.
+	Instance string
+	// Consumer is the encoded key of the consumer. Empty means the counter that
+	// all callers of the instance share.
+	Consumer string
+}
+
+// Rule names one counter of an entity. Rules live as long as their config and
+// are compared by ID, so that the counter outlives a config that is replaced by
+// an equal or an edited one. The amount is no part of a rule: a limit that is
+// raised acts on what has been used already.
+type Rule struct {
+	// ID is unique within an entity: unit, window, zone and model block.
+	ID string
+	// Window says when the counter starts again. It must not be nil. With None,
+	// only holds count: what is charged to the counter is not kept.
+	Window *Window
+	// Refill is what a token bucket gets back in the length of its window, evenly;
+	// Take.Limit is then what it holds when full. Zero for all other windows. A
+	// bucket that was granted more than it holds loses that at the same rate.
+	Refill int64
+}
+
+// Take is what a call wants from one counter. The call is admitted if for all
+// takes without Shadow
+//
+//	used + held + Need <= Limit
+//
+// where held is what other calls hold and have not settled, or nothing if
+// IgnoreHeld is set. Sums stop at the ends of int64 instead of wrapping around.
+type Take struct {
+	Rule  *Rule
+	Limit int64
+	// Need is what must be free, at least 1.
+	Need int64
+	// Charge is used up at once, and given back only if the call is cancelled.
+	Charge int64
+	// Hold is kept free for this call until it is settled. It counts in every
+	// window that is current meanwhile.
+	Hold int64
+	// HoldMost, if larger than Hold, asks for as much as is free between the two,
+	// by the equation above and after Charge. What was got stands in Result.Got.
+	HoldMost int64
+	// IgnoreHeld admits by what is used alone.
+	IgnoreHeld bool
+	// Shadow reports that the limit is reached, and takes all the same.
+	Shadow bool
+}
+
+// Reservation is what a call wants from one entity, all or nothing.
+type Reservation struct {
+	Entity Entity
+	// Known is set where the operator named the consumer (an application with a
+	// key), so that there are only so many. A store that is full refuses a
+	// consumer that is new and not known, and never a known one.
+	Known bool
+	// Takes name each rule at most once.
+	Takes []Take
+	// Lease is how long what is held stays so without being renewed or settled.
+	// It also keeps the place of a consumer that is new, until its call is charged.
+	Lease time.Duration
+}
+
+// Result is the state of one counter, after the take if it was admitted.
+type Result struct {
+	// Limit is the amount that was checked against.
+	Limit int64
+	// Used is what has been charged in the current window; it may exceed Limit.
+	Used int64
+	// Held is what calls hold that are not settled, this call's hold included.
+	Held int64
+	// Got is what this call holds.
+	Got int64
+	// ResetAt is when all that is used will be free again: the end of a fixed
+	// window; for rolling windows and token buckets the instant by which the last
+	// of it has decayed. The zero time for a counter without a window.
+	ResetAt time.Time
+	// WindowStart is when the current window began; for rolling windows and
+	// token buckets the instant one window ago.
+	WindowStart time.Time
+	// Exceeded is set if this rule refused the call, or, with Shadow, would have.
+	Exceeded bool
+	// RetryAfter is the time after which Need is free if nothing else is charged,
+	// where Exceeded is set, else 0. Where only unsettled calls stand in the way,
+	// it is a second. A need that is larger than the limit is never free: then it
+	// is the time to ResetAt, or a second where nothing is used. Whole
+	// milliseconds, rounded up.
+	RetryAfter time.Duration
+}
+
+// Remaining is what is left for further calls, never below zero.
+func (r *Result) Remaining() int64 {
+	return max(0, r.Limit-r.Used-r.Held)
+}
+
+// Line is what a ticket holds of one counter.
+type Line struct {
+	Rule *Rule
+	// Held is released when the ticket is settled.
+	Held int64
+	// Charged was used up at admission, in the window that began at ChargedIn
+	// (Unix milliseconds, as Window.Span has it).
+	Charged   int64
+	ChargedIn int64
+}
+
+// Ticket is an admitted reservation. It must be settled, exactly once; a store
+// ignores a second time. It must be used by one goroutine at a time, except that
+// it may be settled while it is being renewed.
+type Ticket struct {
+	Entity Entity
+	// Lines correspond to the takes of the reservation.
+	Lines []Line
+	// Deadline is when the holds lapse if they are not renewed.
+	Deadline time.Time
+
+	// Private is the store's own.
+	Private any
+}
+
+// Counters is a store of counters. It is safe for use by many goroutines.
+//
+// Errors mean that the store could not do what was asked, never that a limit is
+// reached. They wrap ErrUnavailable or ErrFull.
+type Counters interface {
+	// Reserve checks all takes and takes all or none of them, at one instant. The
+	// results correspond to the takes, in a slice that has their length; they are
+	// filled in both cases. A ticket is returned if and only if the call is
+	// admitted. A refusal leaves every counter as it was.
+	Reserve(ctx context.Context, r *Reservation, results []Result) (*Ticket, error)
+
+	// Settle ends a ticket: what is held is released, and actual, which
+	// corresponds to the ticket's lines, is charged whole to the current window,
+	// past the limit too. Amounts that are missing or negative are zero.
+	//
+	// Of a line with an amount charged at admission only the difference is
+	// settled. What is more is charged to the current window. What is less is given
+	// back to the window it was charged in, if that is still the current one or,
+	// of a rolling window, the one before; a token bucket gets it back up to full.
+	//
+	// The holds of a ticket whose deadline has passed are released already, but it
+	// is charged all the same. Settle neither waits nor fails; a following Reserve
+	// in this process sees it.
+	Settle(t *Ticket, actual []int64)
+
+	// Renew puts the deadline of tickets that are not settled to a lease from
+	// now. Holds that had lapsed count again.
+	Renew(ctx context.Context, tickets []*Ticket, lease time.Duration) error
+
+	// Read fills the state of an entity's counters, without taking anything.
+	// Limit, Exceeded and RetryAfter are left zero.
+	Read(ctx context.Context, e Entity, rules []*Rule, results []Result) error
+
+	// Entities lists the consumers of an instance that have counters here, in
+	// ascending order of their keys, at most n of them, and only those after the
+	// given key. The counter that all share is not among them.
+	Entities(ctx context.Context, instance, after string, n int) ([]Entity, error)
+
+	// Adjust charges an amount to the current window of a counter, or grants it if
+	// negative. A grant larger than what is used gives that much more room in this
+	// window: used is then negative. A store that is full adjusts all the same.
+	Adjust(ctx context.Context, e Entity, rule *Rule, amount int64) error
+}
+
+var (
+	// ErrUnavailable means that the store could not be reached in time.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrFull means that there is no room for the counters of another consumer.
+	ErrFull = errors.New("store full")
+)

@@ -1,0 +1,109 @@
+package usage
+
+import (
+	"net/url"
+	"strings"
+)
+
+// endpointPattern is a row's path, cut into segments.
+type endpointPattern struct {
+	segs    []string
+	subtree bool
+	last    string // what the last segment must be, or empty
+}
+
+var endpointPatterns = endpointCompile(endpointRows)
+
+func endpointCompile(rows []endpointRow) []endpointPattern {
+	ps := make([]endpointPattern, len(rows))
+	for i, row := range rows {
+		path, subtree := strings.CutSuffix(row.path, "/**")
+		p := endpointPattern{segs: strings.Split(path, "/"), subtree: subtree}
+		if last := p.segs[len(p.segs)-1]; !subtree && !strings.ContainsAny(last, "*{") {
+			p.last = last
+		}
+		ps[i] = p
+	}
+	return ps
+}
+
+// match compares a path with the pattern and returns the model it names.
+func (p *endpointPattern) match(segs []string) (model string, ok bool) {
+	if !p.subtree {
+		// Most rows end here; lengths are told faster than letters.
+		if p.last != "" && (len(segs) == 0 || len(segs[len(segs)-1]) != len(p.last)) {
+			return "", false
+		}
+		return p.matchTail(segs)
+	}
+	for end := len(p.segs); end <= len(segs); end++ {
+		if model, ok = p.matchTail(segs[:end]); ok {
+			return model, true
+		}
+	}
+	return "", false
+}
+
+func (p *endpointPattern) matchTail(segs []string) (model string, ok bool) {
+	i := len(segs) - 1
+	for j := len(p.segs) - 1; j >= 0; j-- {
+		if i < 0 {
+			return "", false
+		}
+		want := p.segs[j]
+		switch {
+		case want == "*":
+		case want == "{model}":
+			model = segs[i]
+		case want == "{model+}":
+			first := i
+			for first > 0 && !strings.EqualFold(segs[first-1], p.segs[j-1]) {
+				first--
+			}
+			model, i = strings.Join(segs[first:i+1], "/"), first
+		case strings.HasPrefix(want, "{model}:"):
+			colon := strings.LastIndexByte(segs[i], ':')
+			if colon < 0 || !strings.EqualFold(segs[i][colon:], want[len("{model}"):]) {
+				return "", false
+			}
+			model = segs[i][:colon]
+		case len(segs[i]) != len(want) || !strings.EqualFold(segs[i], want):
+			return "", false
+		}
+		i--
+	}
+	return model, true
+}
+
+// endpointSegments cuts a decoded path into segments in the way of the most
+// lenient server: empty ones and "." vanish, ".." climbs (which is reported), a
+// backslash is a slash, ";parameters" are cut off and an escape that was escaped
+// again is undone. The case stays, for the sake of model names.
+func endpointSegments(segs []string, path string) (cut []string, climbs bool) {
+	for range 3 {
+		if strings.IndexByte(path, '%') < 0 {
+			break
+		}
+		plain, err := url.PathUnescape(path)
+		if err != nil {
+			break
+		}
+		path = plain
+	}
+	if strings.IndexByte(path, '\\') >= 0 {
+		path = strings.ReplaceAll(path, `\`, "/")
+	}
+	for seg := range strings.SplitSeq(path, "/") {
+		seg, _, _ = strings.Cut(seg, ";")
+		seg = strings.TrimSpace(seg)
+		switch seg {
+		case "", ".":
+		case "..":
+			climbs = true
+			segs = segs[:max(0, len(segs)-1)]
+		default:
+			segs = append(segs, seg)
+		}
+	}
+	return segs, climbs
+}

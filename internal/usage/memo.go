@@ -1,0 +1,50 @@
+package usage
+
+// maxMemo bounds the beginning of a document that is remembered.
+const maxMemo = 512
+
+// memo remembers how the last document began, up to its first text, and what the
+// scanner knew there. The events of a stream repeat an id, a model and the like before
+// each piece of text, which is most of what there is to read in them; one that begins
+// with the same bytes is read on from there.
+type memo struct {
+	prefix []byte
+	misses uint // documents with a text since one began like the prefix
+
+	state    scanState
+	depth    int
+	stack    [maxDepth]frame
+	arrays   int
+	element  int32
+	target   *node
+	document document
+}
+
+// due reports whether to remember another beginning. Streams that number their events
+// never repeat one, so tries become rare.
+func (m *memo) due() bool {
+	m.misses++
+	return m.misses&(m.misses-1) == 0
+}
+
+// save remembers the beginning of the document that s is in, just before a value.
+func (m *memo) save(s *scanner, prefix []byte) {
+	m.prefix = append(m.prefix[:0], prefix...)
+	m.state, m.target = s.state, s.target
+	m.depth, m.stack, m.arrays, m.element = s.depth, s.stack, s.arrays, s.element
+	m.document.copyFrom(&s.doc)
+}
+
+// load puts s, which is at the beginning of a document, where save was called.
+func (m *memo) load(s *scanner) {
+	m.misses = 0
+	s.state, s.target = m.state, m.target
+	s.depth, s.arrays, s.element = m.depth, m.arrays, m.element
+	copy(s.stack[:m.depth], m.stack[:m.depth])
+	s.doc.copyFrom(&m.document)
+}
+
+// forget makes m as good as new.
+func (m *memo) forget() {
+	m.prefix, m.misses = m.prefix[:0], 0
+}

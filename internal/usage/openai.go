@@ -1,0 +1,195 @@
+package usage
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// openaiFamily is chat completions, completions and embeddings of OpenAI and of all
+// who speak like it, and every other document that has a usage object in its words.
+var openaiFamily = family{
+	name: "openai",
+	positions: []position{
+		chatModel:     {"model", word},
+		chatUsage:     {"usage", fragment},
+		chatGroqUsage: {"x_groq.usage", fragment},
+		chatTimings:   {"timings", fragment},
+		chatError:     {"error", word},
+		chatData:      {"data[]", mark},
+
+		chatChoice:       {"choices[]", mark},
+		chatIndex:        {"choices[].index", word},
+		chatFinish:       {"choices[].finish_reason", word},
+		chatChoiceUsage:  {"choices[].usage", fragment},
+		chatChoiceError:  {"choices[].error", word},
+		chatDelta:        {"choices[].delta", mark},
+		chatText:         {"choices[].text", text},
+		chatContent:      {"choices[].delta.content choices[].message.content", text},
+		chatReasoning:    {"choices[].delta.reasoning choices[].message.reasoning", text},
+		chatReasoningAlt: {"choices[].delta.reasoning_content choices[].message.reasoning_content", text},
+		chatOther:        {chatOtherText("choices[].delta.") + chatOtherText("choices[].message."), text},
+	},
+	extract: extractOpenAI,
+}
+
+const (
+	chatModel = iota
+	chatUsage
+	chatGroqUsage
+	chatTimings
+	chatError
+	chatData
+	chatChoice
+	chatIndex
+	chatFinish
+	chatChoiceUsage
+	chatChoiceError
+	chatDelta
+	chatText
+	chatContent
+	chatReasoning
+	chatReasoningAlt
+	chatOther
+)
+
+// chatOtherText names the other places of text in a message or in a piece of one.
+func chatOtherText(at string) string {
+	var paths strings.Builder
+	for _, path := range []string{
+		"content[].text", "content[].thinking[].text", "refusal", "audio.transcript",
+		"tool_calls[].function.name", "tool_calls[].function.arguments",
+		"function_call.name", "function_call.arguments",
+	} {
+		paths.WriteString(at + path + " ")
+	}
+	return paths.String()
+}
+
+// maxChoices bounds the choices told apart; no API offers more.
+const maxChoices = 256
+
+// chatTally is what only this family needs.
+type chatTally struct {
+	// choices is the last usage of each choice, where usage came beside a choice.
+	choices []choiceUsage
+	final   bool // usage of all choices came
+	// timings is what llama.cpp counts even if it was not asked for usage.
+	timings Usage
+}
+
+type choiceUsage struct {
+	index int64
+	usage Usage
+}
+
+func extractOpenAI(v view, t *tally) bool {
+	t.served(v, chatModel)
+	t.fault(v, chatError)
+	t.fault(v, chatChoiceError)
+	choices := v.count(chatChoice)
+	if choices > 0 {
+		t.unended = t.unended || v.kind(chatFinish) != typeAbsent || v.kind(chatDelta) != typeAbsent
+		switch finish := v.word(chatFinish); {
+		case string(finish) == "error":
+			t.failed, t.ended = true, true
+		case finish != nil:
+			t.ended = true
+		}
+		t.streamed += chatTextOf(v)
+	}
+	if v.kind(chatData) != typeAbsent {
+		t.output = true
+	}
+	u, ok := readUsage(v.raw(chatUsage), choices > 0)
+	if !ok {
+		u, ok = readUsage(v.raw(chatGroqUsage), choices > 0)
+	}
+	switch {
+	case ok:
+		t.chat.take(t, v, choices, u)
+	case v.kind(chatChoiceUsage) != typeAbsent:
+		v.each(chatChoiceUsage, func(element int32, _ byte, raw []byte) {
+			if u, ok := readUsage(raw, true); ok {
+				t.chat.takeChoice(t, v.at(chatIndex, element), u)
+			}
+		})
+	case v.kind(chatTimings) == typeObject:
+		t.chat.timings = readTimings(v.raw(chatTimings))
+	}
+	return true
+}
+
+// take takes the usage of a document. Beside a single choice it may be the usage of
+// that choice alone.
+func (c *chatTally) take(t *tally, v view, choices int, u Usage) {
+	switch {
+	case choices == 1:
+		c.takeChoice(t, v.raw(chatIndex), u)
+		return
+	case choices == 0 && u != (Usage{}):
+		// The extra chunk behind all choices.
+		t.ended, t.complete = true, t.complete || t.unended
+	}
+	c.final = c.final || u != (Usage{})
+	t.report(u)
+}
+
+func (c *chatTally) takeChoice(t *tally, index []byte, u Usage) {
+	t.report(u)
+	if u == (Usage{}) {
+		return
+	}
+	i, _ := strconv.ParseInt(string(index), 10, 64)
+	for k := range c.choices {
+		if c.choices[k].index == i {
+			c.choices[k].usage = u
+			return
+		}
+	}
+	if len(c.choices) < maxChoices {
+		c.choices = append(c.choices, choiceUsage{i, u})
+	}
+}
+
+// conclude sums up choices that were only counted one by one, and falls back on
+// timings. The prompt is the same for all choices and counts once.
+func (c *chatTally) conclude(r *Report) {
+	switch {
+	case !r.Found && c.timings != Usage{}:
+		r.Usage, r.Found = c.timings, true
+	case len(c.choices) > 1 && !c.final:
+		r.Usage.Output, r.Usage.Reasoning, r.Usage.AudioOut, r.Usage.ImageOut = 0, 0, 0, 0
+		for _, choice := range c.choices {
+			r.Usage.Output += choice.usage.Output
+			r.Usage.Reasoning += choice.usage.Reasoning
+			r.Usage.AudioOut += choice.usage.AudioOut
+			r.Usage.ImageOut += choice.usage.ImageOut
+		}
+	}
+}
+
+// readTimings reads llama.cpp's timings.
+func readTimings(raw []byte) Usage {
+	var cached, prompt, predicted optional
+	members(parseObject(raw), func(name string, v gjson.Result) {
+		switch name {
+		case "cache_n":
+			cached.set(v)
+		case "prompt_n":
+			prompt.set(v)
+		case "predicted_n":
+			predicted.set(v)
+		}
+	})
+	return Usage{Input: cached.n + prompt.n, Output: predicted.n, CacheRead: cached.n}
+}
+
+// chatTextOf counts the text of all choices. Some servers send the same text under two
+// names.
+func chatTextOf(v view) int64 {
+	return max(v.text(chatText), v.text(chatContent)) +
+		max(v.text(chatReasoning), v.text(chatReasoningAlt)) +
+		v.text(chatOther)
+}

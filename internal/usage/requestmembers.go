@@ -1,0 +1,209 @@
+package usage
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// name decodes a member name and folds its case as the most lenient JSON libraries
+// do; same tells that it was written so. Names too long to be known are returned
+// as they are. The result lives until the next call.
+func (s *reqScanner) name(raw []byte) (folded []byte, same bool) {
+	plain := true
+	for _, c := range raw {
+		if c == '\\' || c >= utf8.RuneSelf || c-'A' < 26 {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return raw, true
+	}
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		if s.named > 2*reqLongestName {
+			return raw, true
+		}
+		raw = reqUnquote(make([]byte, 0, 2*reqLongestName), raw)
+	}
+	same = true
+	folded = s.fold[:0]
+	for i := 0; i < len(raw); {
+		if len(folded) == cap(folded) {
+			return raw, true
+		}
+		c := raw[i]
+		n := 1
+		switch {
+		case c-'A' < 26:
+			c |= 0x20
+			same = false
+		case c >= utf8.RuneSelf:
+			// Two letters beyond ASCII have an ASCII letter as their other case.
+			var r rune
+			switch r, n = utf8.DecodeRune(raw[i:]); r {
+			case 'ſ':
+				c, same = 's', false
+			case '\u212a': // the Kelvin sign
+				c, same = 'k', false
+			default:
+				n = 1
+			}
+		}
+		folded = append(folded, c)
+		i += n
+	}
+	return folded, same
+}
+
+// top reads the whole document.
+func (s *reqScanner) top() bool {
+	s.space()
+	if s.peek() != '{' {
+		s.syntax = true
+		s.bad = &BadRequest{Message: "the body must be a JSON object"}
+		return false
+	}
+	s.i++
+	e := &s.r.edit
+	e.size, e.open = len(s.b), s.i
+	for first := true; ; first = false {
+		raw, more := s.member(first)
+		if !more {
+			e.empty = first
+			break
+		}
+		name, same := s.name(raw)
+		field := reqFieldOf(name)
+		if field < reqNControls {
+			if !same {
+				s.bad = reqVariant(string(name))
+				return false
+			}
+			if s.seen&(1<<field) != 0 {
+				s.bad = reqDuplicate(string(name))
+				return false
+			}
+			s.seen |= 1 << field
+			if !s.control(field) {
+				return false
+			}
+			continue
+		}
+		if len(raw) > reqLongName {
+			s.r.TextBytes += int64(s.named)
+		}
+		if !s.field(field) {
+			return false
+		}
+	}
+	if s.bad != nil {
+		return false
+	}
+	if s.space(); s.i < len(s.b) {
+		return s.fail("more after the object")
+	}
+	return true
+}
+
+// control reads the value of a member that steers the call. null is as absent.
+func (s *reqScanner) control(field reqField) (ok bool) {
+	r, start := s.r, s.i
+	switch field {
+	case reqModel:
+		return s.model()
+	case reqStream:
+		r.Stream, ok = s.flag("stream")
+		return ok
+	case reqBackground:
+		r.Background, ok = s.flag("background")
+		return ok
+	case reqStreamOptions:
+		return s.streamOptions()
+	case reqN, reqBestOf:
+		n, _, ok := s.count(reqControlNames[field], false)
+		r.Choices = max(r.Choices, n)
+		return ok
+	default:
+		n, set, ok := s.count(reqControlNames[field], field == reqNPredict)
+		if n < 0 {
+			s.endless = true
+		}
+		s.capOf[field] = set
+		r.Cap = max(r.Cap, n)
+		if !set {
+			r.edit.caps[field-reqMaxTokens] = reqSpan{start, s.i}
+		}
+		return ok
+	}
+}
+
+// field reads the value of any other member.
+func (s *reqScanner) field(field reqField) bool {
+	r := s.r
+	switch field {
+	case reqList:
+		return s.list(false)
+	case reqPrompt:
+		if s.peek() == '{' {
+			r.external("a stored prompt")
+		}
+		return s.list(true)
+	case reqTools:
+		return s.tools(2)
+	case reqSchema:
+		n, ok := s.compact(2)
+		r.TextBytes += n
+		return ok
+	case reqAside:
+		_, ok := s.compact(2)
+		return ok
+	case reqStored, reqConversation, reqContainer, reqMCP, reqServerTool:
+		size, ok := s.compact(2)
+		if ok && (size > 2 && !s.wasNull() || field == reqServerTool && size == 2) {
+			r.external(reqReasons[field])
+		}
+		return ok
+	case reqPictures:
+		return s.content(reqImage, reqOther, 2)
+	case reqOcrDocument:
+		return s.content(reqFileURL, reqOther, 2)
+	default:
+		return s.content(reqOther, reqOther, 2)
+	}
+}
+
+// wasNull tells whether the value just read was null.
+func (s *reqScanner) wasNull() bool {
+	return s.i >= 4 && string(s.b[s.i-4:s.i]) == "null"
+}
+
+// list reads messages, input items or prompts, one or an array of them. Each of
+// several prompts is answered.
+func (s *reqScanner) list(prompts bool) bool {
+	r := s.r
+	chat := r.API != OpenAICompletions && r.API != OpenAIEmbeddings
+	if s.peek() != '[' {
+		if c := s.peek(); chat && (c == '"' || c == '{') {
+			r.Messages++
+		}
+		return s.content(reqItem, reqOther, 2)
+	}
+	if !s.enter(2) {
+		return false
+	}
+	for first := true; s.element(first); first = false {
+		if c := s.peek(); c == '"' || c == '{' || c == '[' {
+			if chat {
+				r.Messages++
+			}
+			if prompts {
+				s.prompts++
+			}
+			r.markup += reqObjectMarkup
+		}
+		if !s.content(reqItem, reqOther, 3) {
+			return false
+		}
+	}
+	return s.bad == nil
+}

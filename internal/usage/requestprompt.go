@@ -1,0 +1,209 @@
+package usage
+
+import "bytes"
+
+const (
+	reqLongName     = 64  // a name that is longer is no protocol's and counts as text
+	reqShortValue   = 256 // an id or role that is longer counts as text
+	reqObjectMarkup = 8   // bytes that a chat template may put around an object
+)
+
+// reqFrame is what one object of the prompt has told so far; its members may come
+// in any order, so media are judged at its end.
+type reqFrame struct {
+	types     uint8
+	kind      reqMedia
+	data      int64 // bytes
+	result    int64 // bytes
+	id        bool
+	body      bool // more than id, type and status
+	encrypted bool
+}
+
+// content reads a value of the prompt: own is the member that holds it, through any
+// arrays, and parent the member that holds own's object.
+func (s *reqScanner) content(own, parent reqPart, depth int) bool {
+	switch s.peek() {
+	case '"':
+		_, ok := s.contentString(own, parent)
+		return ok
+	case '{':
+		return s.contentObject(own, depth)
+	case '[':
+		if !s.enter(depth) {
+			return false
+		}
+		for first := true; s.element(first); first = false {
+			if !s.content(own, parent, depth+1) {
+				return false
+			}
+		}
+		return s.bad == nil
+	}
+	lit, ok := s.scalar()
+	if ok && own == reqItem && lit[0]-'a' >= 26 {
+		s.r.PromptIDs++
+	}
+	return ok
+}
+
+// contentString reads a string; raw is what stands between its quotes.
+func (s *reqScanner) contentString(own, parent reqPart) (raw []byte, ok bool) {
+	raw, n, ok := s.str()
+	if !ok {
+		return nil, false
+	}
+	r, size := s.r, int64(n)
+	switch own {
+	case reqShort, reqID, reqType, reqMediaType:
+		if size > reqShortValue {
+			r.TextBytes += size
+		} else {
+			r.markup += size
+		}
+		if own == reqID && parent == reqAudio && size > 0 {
+			r.external("audio of an earlier answer")
+		}
+	case reqFileID:
+		if size > 0 {
+			r.external("file_id")
+		}
+		r.markup += size
+	case reqURL:
+		switch parent {
+		case reqSource:
+			s.remote++
+			r.external("a remote URL")
+		case reqImage, reqVideoURL, reqAudioURL, reqFileURL:
+			s.reference(parent, raw, size)
+		default:
+			r.TextBytes += size
+		}
+	case reqImage, reqVideoURL, reqAudioURL, reqFileURL, reqFileData:
+		s.reference(own, raw, size)
+	default:
+		r.TextBytes += size
+	}
+	return raw, true
+}
+
+func (s *reqScanner) contentObject(own reqPart, depth int) bool {
+	if !s.enter(depth) {
+		return false
+	}
+	r := s.r
+	r.markup += reqObjectMarkup
+	var f reqFrame
+	for first := true; ; first = false {
+		raw, more := s.member(first)
+		if !more {
+			break
+		}
+		if len(raw) > reqLongName {
+			r.TextBytes += int64(s.named)
+		}
+		name, _ := s.name(raw)
+		part := reqPartOf(name)
+		if !s.contentMember(&f, own, part, depth) {
+			return false
+		}
+	}
+	if s.bad != nil {
+		return false
+	}
+	s.close(&f, own)
+	return true
+}
+
+// contentMember reads the value of a member of the object that own holds.
+func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bool {
+	c := s.peek()
+	f.id = f.id || part == reqID
+	f.body = f.body || part != reqID && part != reqType && part != reqShort
+	switch {
+	case part == reqType && c == '"':
+		raw, ok := s.contentString(part, own)
+		if ok {
+			var buf [reqLongestName]byte
+			if bytes.IndexByte(raw, '\\') >= 0 && len(raw) <= len(buf) {
+				raw = reqUnquote(buf[:0], raw)
+			}
+			f.types |= reqTypeOf(raw)
+		}
+		return ok
+	case part == reqMediaType && c == '"':
+		raw, ok := s.contentString(part, own)
+		f.kind = reqMediaOf(raw)
+		return ok
+	case (part == reqData || part == reqResult) && c == '"':
+		_, n, ok := s.str()
+		if part == reqData {
+			f.data += int64(n)
+		} else {
+			f.result += int64(n)
+		}
+		return ok
+	case part == reqVerbatim && c != '"':
+		n, ok := s.compact(depth + 1)
+		s.r.TextBytes += n
+		return ok
+	case part == reqCacheMark:
+		_, ok := s.compact(depth + 1)
+		return ok
+	case part == reqEncrypted:
+		f.encrypted = f.encrypted || c == '"'
+	}
+	return s.content(part, own, depth+1)
+}
+
+// close judges an object at its end; own is the member that holds it.
+func (s *reqScanner) close(f *reqFrame, own reqPart) {
+	r := s.r
+	if f.data > 0 {
+		switch own {
+		case reqSource:
+			if f.types&reqIsBase64 != 0 {
+				r.inline(f.kind, f.data)
+			}
+			if f.types != reqIsBase64 {
+				r.TextBytes += f.data
+			}
+		case reqInputAudio:
+			r.inline(reqRecording, f.data)
+		case reqInlineData:
+			r.inline(f.kind, f.data)
+		default:
+			r.TextBytes += f.data
+		}
+	}
+	if f.result > 0 {
+		if f.types&reqIsImage != 0 {
+			r.inline(reqPicture, f.result)
+		}
+		if f.types != reqIsImage {
+			r.TextBytes += f.result
+		}
+	}
+	if s.remote > 0 && own != reqSource {
+		s.references(f.types)
+	}
+	if r.API != OpenAIResponses && r.API != UnknownAPI {
+		return
+	}
+	switch {
+	case f.types&reqIsReference != 0, own == reqItem && f.id && !f.body:
+		r.external("item_reference")
+	case f.types&reqIsReasoning != 0 && !f.encrypted:
+		r.external("stored reasoning")
+	}
+}
+
+// references counts what sources have referred to, now that the block around them
+// has told its type.
+func (s *reqScanner) references(types uint8) {
+	s.r.Media += s.remote
+	if types&reqIsImage != 0 {
+		s.r.Images += s.remote
+	}
+	s.remote = 0
+}

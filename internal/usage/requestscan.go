@@ -1,0 +1,210 @@
+package usage
+
+import "strconv"
+
+// reqMaxDepth is how deep arrays and objects may nest.
+const reqMaxDepth = 1000
+
+// reqScanner walks a complete JSON document once and checks its grammar on the way.
+// The first fault stays in bad; every method that can meet one returns false then.
+type reqScanner struct {
+	b      []byte
+	i      int
+	r      *Request
+	bad    *BadRequest
+	syntax bool // bad is about the grammar
+
+	seen    uint16 // control members met, by reqField
+	capOf   [reqNControls]bool
+	endless bool // a cap says: no end
+	named   int  // decoded size of the last member name
+	prompts int64
+	remote  int // references in a source whose block is not yet known
+	fold    [reqLongestName]byte
+}
+
+// fail notes a break of the grammar.
+func (s *reqScanner) fail(what string) bool {
+	if s.bad == nil {
+		s.syntax = true
+		s.bad = &BadRequest{Message: "the body is not valid JSON: " + what + " at byte " + strconv.Itoa(s.i)}
+	}
+	return false
+}
+
+func (s *reqScanner) space() {
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case ' ', '\t', '\r', '\n':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+// peek returns the next byte, 0 at the end; no grammar has a 0 in it.
+func (s *reqScanner) peek() byte {
+	if s.i < len(s.b) {
+		return s.b[s.i]
+	}
+	return 0
+}
+
+// member reads up to the value of an object's next member and returns its name, raw.
+// more is false at the object's end or a fault. The opening brace has been read.
+func (s *reqScanner) member(first bool) (name []byte, more bool) {
+	s.space()
+	switch c := s.peek(); {
+	case c == '}':
+		s.i++
+		return nil, false
+	case first:
+	case c == ',':
+		s.i++
+		s.space()
+	default:
+		return nil, s.fail("a comma or brace is missing")
+	}
+	if s.peek() != '"' {
+		return nil, s.fail("a member name is missing")
+	}
+	name, size, ok := s.str()
+	if !ok {
+		return nil, false
+	}
+	s.named = size
+	s.space()
+	if s.peek() != ':' {
+		return nil, s.fail("a colon is missing")
+	}
+	s.i++
+	s.space()
+	return name, true
+}
+
+// element reads up to an array's next element; more is as for member.
+func (s *reqScanner) element(first bool) (more bool) {
+	s.space()
+	switch c := s.peek(); {
+	case c == ']':
+		// A comma has been read before this only by the case below.
+		s.i++
+		return false
+	case first:
+	case c == ',':
+		s.i++
+		s.space()
+		if s.peek() == ']' {
+			return s.fail("a value is missing")
+		}
+	default:
+		return s.fail("a comma or bracket is missing")
+	}
+	return true
+}
+
+// scalar reads a number or literal and returns it.
+func (s *reqScanner) scalar() (lit []byte, ok bool) {
+	start := s.i
+	switch c := s.peek(); {
+	case c == '-' || c >= '0' && c <= '9':
+		if !s.number() {
+			return nil, s.fail("a bad number")
+		}
+	case s.word("true"), s.word("false"), s.word("null"):
+	default:
+		return nil, s.fail("a value is missing")
+	}
+	return s.b[start:s.i], true
+}
+
+func (s *reqScanner) word(w string) bool {
+	if len(s.b)-s.i < len(w) || string(s.b[s.i:s.i+len(w)]) != w {
+		return false
+	}
+	s.i += len(w)
+	return true
+}
+
+// number reads by the grammar of RFC 8259, section 6.
+func (s *reqScanner) number() bool {
+	if s.peek() == '-' {
+		s.i++
+	}
+	if s.peek() == '0' {
+		s.i++
+	} else if !s.digits() {
+		return false
+	}
+	if s.peek() == '.' {
+		s.i++
+		if !s.digits() {
+			return false
+		}
+	}
+	if s.peek()|0x20 == 'e' {
+		s.i++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.i++
+		}
+		return s.digits()
+	}
+	return true
+}
+
+func (s *reqScanner) digits() bool {
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
+		s.i++
+	}
+	return s.i > start
+}
+
+// compact reads any value and returns its size without white space, strings decoded.
+func (s *reqScanner) compact(depth int) (size int64, ok bool) {
+	switch s.peek() {
+	case '"':
+		_, n, ok := s.str()
+		return int64(n) + 2, ok
+	case '{':
+		if !s.enter(depth) {
+			return 0, false
+		}
+		for first := true; ; first = false {
+			_, more := s.member(first)
+			if !more {
+				return size + 2, s.bad == nil
+			}
+			size += int64(s.named) + 4
+			n, ok := s.compact(depth + 1)
+			if !ok {
+				return 0, false
+			}
+			size += n
+		}
+	case '[':
+		if !s.enter(depth) {
+			return 0, false
+		}
+		for first := true; s.element(first); first = false {
+			n, ok := s.compact(depth + 1)
+			if !ok {
+				return 0, false
+			}
+			size += n + 1
+		}
+		return size + 2, s.bad == nil
+	}
+	lit, ok := s.scalar()
+	return int64(len(lit)), ok
+}
+
+// enter steps into an array or object at the given depth, the outermost being 1.
+func (s *reqScanner) enter(depth int) bool {
+	if depth > reqMaxDepth {
+		return s.fail("nesting deeper than " + strconv.Itoa(reqMaxDepth))
+	}
+	s.i++
+	return true
+}

@@ -1,0 +1,184 @@
+package usage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+const (
+	reqLows  = 0x0101010101010101
+	reqHighs = 0x8080808080808080
+)
+
+// reqNear is how many bytes of a run are tested in place before the rest of it is
+// searched: most strings are short, most bytes are in long ones.
+const reqNear = 128
+
+// str reads a string and returns what stands between its quotes and how many bytes
+// that is when decoded.
+func (s *reqScanner) str() (raw []byte, size int, ok bool) {
+	b, i := s.b, s.i+1
+	start, saved := i, 0
+	quote := -1 // the next one, escaped or not, once it was searched
+	for {
+		near := min(len(b), i+reqNear)
+		i = reqPlainRun(b, i, near)
+		if i == near && near < len(b) {
+			// The quote is kept, so that escapes do not make it searched again.
+			if quote < i {
+				if quote = bytes.IndexByte(b[i:], '"'); quote < 0 {
+					s.i = len(b)
+					return nil, 0, s.fail("a string has no end")
+				}
+				quote += i
+			}
+			end := quote
+			if e := bytes.IndexByte(b[i:quote], '\\'); e >= 0 {
+				end = i + e
+			}
+			i = reqControlRun(b, i, end)
+		}
+		if i >= len(b) {
+			s.i = len(b)
+			return nil, 0, s.fail("a string has no end")
+		}
+		switch b[i] {
+		case '"':
+			s.i = i + 1
+			return b[start:i], i - start - saved, true
+		case '\\':
+			n, less := reqEscape(b[i:])
+			if n == 0 {
+				s.i = i
+				return nil, 0, s.fail("a bad escape")
+			}
+			i += n
+			saved += less
+		default:
+			s.i = i
+			return nil, 0, s.fail("a control character in a string")
+		}
+	}
+}
+
+// reqPlainRun returns where, from i on, the first quote, backslash or control
+// character stands, at most end. It tests eight bytes at a time.
+func reqPlainRun(b []byte, i, end int) int {
+	for ; i+8 <= end; i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		q, e := x^0x22*reqLows, x^0x5c*reqLows
+		// A byte's high bit is set where it is zero; a borrow can only set bits
+		// above the first true one, and only that one is used.
+		hit := ((q-reqLows)&^q | (e-reqLows)&^e | (x-0x20*reqLows)&^x) & reqHighs
+		if hit != 0 {
+			return i + bits.TrailingZeros64(hit)>>3
+		}
+	}
+	for ; i < end; i++ {
+		if c := b[i]; c == '"' || c == '\\' || c < 0x20 {
+			break
+		}
+	}
+	return i
+}
+
+// reqControlRun is reqPlainRun where quotes and backslashes are known to be absent.
+func reqControlRun(b []byte, i, end int) int {
+	for ; i+32 <= end; i += 32 {
+		w := b[i : i+32]
+		x0, x1 := binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:])
+		x2, x3 := binary.LittleEndian.Uint64(w[16:]), binary.LittleEndian.Uint64(w[24:])
+		if ((x0-0x20*reqLows)&^x0|(x1-0x20*reqLows)&^x1|(x2-0x20*reqLows)&^x2|(x3-0x20*reqLows)&^x3)&reqHighs != 0 {
+			break
+		}
+	}
+	return reqPlainRun(b, i, end)
+}
+
+// reqEscape returns how long the escape at the start of b is, 0 if it is none, and
+// how many bytes decoding saves. A surrogate without its half decodes as U+FFFD.
+func reqEscape(b []byte) (n, less int) {
+	if len(b) < 2 {
+		return 0, 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2, 1
+	case 'u':
+		r, n := reqRune(b)
+		if n == 0 {
+			return 0, 0
+		}
+		return n, n - utf8.RuneLen(r)
+	}
+	return 0, 0
+}
+
+// reqRune decodes \uXXXX, or two that make a pair; n is 0 if b is no such escape.
+func reqRune(b []byte) (r rune, n int) {
+	if r = reqHex(b); r < 0 {
+		return 0, 0
+	}
+	if !utf16.IsSurrogate(r) {
+		return r, 6
+	}
+	if pair := utf16.DecodeRune(r, reqHex(b[6:])); pair != utf8.RuneError {
+		return pair, 12
+	}
+	return utf8.RuneError, 6
+}
+
+// reqHex is the value of \uXXXX at the start of b, or -1.
+func reqHex(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return -1
+	}
+	var v rune
+	for _, c := range b[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			v = v<<4 | rune(c-'0')
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			v = v<<4 | rune(c|0x20-'a'+10)
+		default:
+			return -1
+		}
+	}
+	return v
+}
+
+// reqUnquote appends what raw means; its escapes have been checked by str.
+func reqUnquote(dst, raw []byte) []byte {
+	for i := 0; i < len(raw); {
+		c := raw[i]
+		if c != '\\' {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		switch c = raw[i+1]; c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			r, n := reqRune(raw[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += n
+			continue
+		default:
+			dst = append(dst, c)
+		}
+		i += 2
+	}
+	return dst
+}

@@ -1,0 +1,79 @@
+package usage
+
+// tools reads the declared tools: all of them is shown to the model, and those that
+// the vendor runs add what nobody knows beforehand.
+func (s *reqScanner) tools(depth int) bool {
+	if s.peek() != '[' {
+		n, ok := s.compact(depth)
+		s.r.TextBytes += n
+		return ok
+	}
+	if !s.enter(depth) {
+		return false
+	}
+	s.r.TextBytes += 2
+	for first := true; s.element(first); first = false {
+		if !s.tool(depth + 1) {
+			return false
+		}
+	}
+	return s.bad == nil
+}
+
+func (s *reqScanner) tool(depth int) bool {
+	r := s.r
+	r.Tools++
+	if s.peek() != '{' {
+		n, ok := s.compact(depth)
+		r.TextBytes += n
+		return ok
+	}
+	if !s.enter(depth) {
+		return false
+	}
+	r.TextBytes += 3
+	for first := true; ; first = false {
+		raw, more := s.member(first)
+		if !more {
+			return s.bad == nil
+		}
+		r.TextBytes += int64(s.named) + 4
+		name, _ := s.name(raw)
+		switch {
+		case string(name) == "tools":
+			if !s.tools(depth + 1) {
+				return false
+			}
+		case string(name) == "type" && s.peek() == '"':
+			raw, size, ok := s.str()
+			if !ok {
+				return false
+			}
+			r.TextBytes += int64(size) + 2
+			if !reqClientTool(raw) {
+				r.external("server tools")
+			}
+		default:
+			n, ok := s.compact(depth + 1)
+			if !ok {
+				return false
+			}
+			r.TextBytes += n
+		}
+	}
+}
+
+// reqClientTool tells the types of tools that the client runs itself, so that all
+// they return is in the next request.
+func reqClientTool(name []byte) bool {
+	switch string(name) {
+	case "function", "custom", "namespace", "local_shell", "apply_patch", "computer":
+		return true
+	}
+	for _, p := range [...]string{"bash_", "text_editor_", "computer_", "memory_"} {
+		if len(name) > len(p) && string(name[:len(p)]) == p {
+			return true
+		}
+	}
+	return false
+}

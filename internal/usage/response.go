@@ -1,0 +1,214 @@
+package usage
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// Response reads a response of any API that the package knows, while it passes, from
+// pieces of any size. It keeps a few hundred bytes of it, whatever its length. The
+// shape of the bytes decides what they are; the content type is not relied on.
+//
+// The calls come in the order NewResponse, Start, any number of Write, Close, Release,
+// from one goroutine at a time.
+type Response struct {
+	status   int
+	framing  framing
+	lead     [8]byte // the first bytes, until they tell the framing
+	leadLen  int
+	bom      int  // bytes of a byte order mark that were passed
+	stream   bool // the content type says that it is an event stream
+	events   sseReader
+	scan     scanner
+	tally    tally
+	decode   *decoder
+	unread   bool // the encoding is unknown
+	closed   bool
+	report   Report
+	onDecode func([]byte)
+}
+
+// framing is how documents follow one another.
+type framing uint8
+
+const (
+	unframed framing = iota // the first bytes did not tell yet
+	framedEvents
+	framedDocuments // JSON, lines of JSON or an array of documents
+	opaque          // text or media, in which nothing is looked for
+)
+
+var responses = sync.Pool{New: func() any {
+	r := &Response{}
+	r.scan = newScanner(responsePositions, func(d *document) { extract(d, &r.tally) })
+	r.onDecode = r.read
+	return r
+}}
+
+// NewResponse returns a reader for one response. Release gives it back.
+func NewResponse() *Response { return responses.Get().(*Response) }
+
+// Release ends the use of r and gives its memory to the next response. The report that
+// Close returned stays valid.
+func (r *Response) Release() {
+	r.Close(false)
+	r.scan.doc.shrink()
+	choices := r.tally.chat.choices[:0]
+	*r = Response{scan: r.scan, onDecode: r.onDecode}
+	r.tally.chat.choices = choices
+	r.scan.lines = false
+	r.scan.memo.forget()
+	responses.Put(r)
+}
+
+// Start takes the status and the header of the final response, before its body. Of the
+// header it reads Content-Type and Content-Encoding and keeps nothing.
+func (r *Response) Start(status int, header http.Header) {
+	r.status = status
+	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	kind, _, _ := strings.Cut(media, "/")
+	switch {
+	case kind == "audio", kind == "image", kind == "video":
+		r.framing = opaque
+	case media == "text/event-stream":
+		r.stream = true
+	case strings.Contains(media, "ndjson"), strings.Contains(media, "jsonl"), media == "application/stream+json":
+		r.scan.lines = true
+	}
+	encodings := header.Values("Content-Encoding")
+	if len(encodings) == 0 || r.framing == opaque {
+		return
+	}
+	chain, ok := parseEncodings(strings.Join(encodings, ","))
+	switch {
+	case !ok:
+		r.unread = true
+	case len(chain) > 0:
+		r.decode = newDecoder(chain, r.onDecode)
+	}
+}
+
+// Write reads the next piece of the body as it came over the wire. It keeps nothing of
+// p, never waits and cannot go wrong: what it cannot read is told by Close.
+func (r *Response) Write(p []byte) {
+	switch {
+	case r.closed, r.unread, r.framing == opaque:
+	case r.decode != nil:
+		r.decode.feed(p)
+	default:
+		r.read(p)
+	}
+}
+
+// Close ends the response and returns what it said; finished is false if the response
+// was cut. Further calls return the same report.
+//
+// A body in an unknown encoding says nothing, one in a broken encoding what could be
+// read before it broke. A stream of Anthropic that was cut behind its start is Found and not
+// Complete: its input is known, and its output is at least a token for every four
+// bytes that were delivered. Any other stream that was cut before it reported is not
+// Found, and Delivered tells how much came.
+func (r *Response) Close(finished bool) Report {
+	if r.closed {
+		return r.report
+	}
+	intact := true
+	if r.decode != nil {
+		intact = r.decode.close()
+		r.decode = nil
+	}
+	r.closed = true
+	switch r.framing {
+	case unframed:
+	case framedEvents:
+		r.endEvent()
+	case framedDocuments:
+		if r.scan.end() {
+			intact = false
+			r.tally.complete = false
+		}
+	}
+	r.report = r.tally.conclude(finished && intact)
+	r.report.Failed = r.report.Failed || r.status >= http.StatusBadRequest
+	return r.report
+}
+
+// read takes the next piece of the decoded body.
+func (r *Response) read(p []byte) {
+	for len(p) > 0 && r.framing == unframed {
+		p = r.sniff(p)
+	}
+	switch r.framing {
+	case framedEvents:
+		r.readEvents(p)
+	case framedDocuments:
+		r.scan.feed(p)
+	}
+}
+
+// sniff looks at the first bytes of the body, and returns what is left of p. Servers
+// label event streams as JSON, answer with JSON where a stream was asked for, and send
+// either as octets.
+func (r *Response) sniff(p []byte) []byte {
+	c := p[0]
+	if r.leadLen == 0 {
+		switch {
+		case r.bom < len(byteOrderMark) && c == byteOrderMark[r.bom]:
+			r.bom++
+			return p[1:]
+		case class[c]&blank != 0:
+			return p[1:]
+		case c == '{', c == '[':
+			r.framing = framedDocuments
+			return p
+		case r.stream, c == ':':
+			r.framing = framedEvents
+			return p
+		}
+	}
+	r.lead[r.leadLen] = c
+	r.leadLen++
+	lead := r.lead[:r.leadLen]
+	possible := false
+	for _, field := range [...]string{"data", "event", "id", "retry"} {
+		if len(lead) > len(field) && string(lead[:len(field)]) == field && (c == ':' || c == '\n' || c == '\r') {
+			r.framing = framedEvents
+			r.readEvents(lead)
+			return p[1:]
+		}
+		possible = possible || bytes.HasPrefix([]byte(field), lead)
+	}
+	if !possible {
+		r.framing = opaque
+	}
+	return p[1:]
+}
+
+// readEvents takes the next piece of an event stream.
+func (r *Response) readEvents(p []byte) {
+	for len(p) > 0 {
+		token, n, data := r.events.next(p)
+		p = p[n:]
+		switch token {
+		case sseData:
+			r.scan.feed(data)
+		case sseEvent:
+			r.endEvent()
+		}
+	}
+}
+
+// endEvent takes the end of an event, which need not be told at the end of a stream.
+func (r *Response) endEvent() {
+	r.scan.end()
+	switch {
+	case r.events.isDone():
+		r.tally.ended, r.tally.complete = true, true
+	case r.events.named("error"):
+		r.tally.ended, r.tally.failed = true, true
+	}
+	r.events.nextEvent()
+}

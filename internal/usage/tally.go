@@ -1,0 +1,129 @@
+package usage
+
+// tally is what a response has said so far.
+type tally struct {
+	model string
+
+	// The last report that was not all zero, and whether one was.
+	usage    Usage
+	reported bool
+	zero     bool // a report was all zero
+
+	streamed int64 // bytes of text in pieces
+	whole    int64 // bytes of text in a document that repeats the pieces
+	output   bool  // something else than text was delivered
+
+	failed   bool
+	unended  bool // something began that says when it ends
+	ended    bool // it said so, or broke off with an error
+	complete bool // the last word was said: whatever comes now changes nothing
+
+	chat      chatTally
+	image     imageTally
+	anthropic anthropicTally
+}
+
+// served notes the model that a document names at a position. The first name counts:
+// some streams begin with an empty one, and gateways splice streams.
+func (t *tally) served(v view, p int) {
+	if t.model == "" {
+		t.model = string(v.word(p))
+	}
+}
+
+// report takes a report of the whole call: the last one counts, but zeros never erase
+// a count.
+func (t *tally) report(u Usage) {
+	if u == (Usage{}) {
+		t.zero = true
+		return
+	}
+	t.usage, t.reported = u, true
+}
+
+// add takes a report of one call of several.
+func (t *tally) add(u Usage) {
+	if u == (Usage{}) {
+		t.zero = true
+		return
+	}
+	t.usage.add(u)
+	t.reported = true
+}
+
+// fault notes the error at a position. Servers also write null, or an empty string,
+// where nothing is wrong.
+func (t *tally) fault(v view, p int) {
+	switch v.kind(p) {
+	case typeObject:
+	case typeString:
+		if string(v.raw(p)) == `""` {
+			return
+		}
+	default:
+		return
+	}
+	t.failed, t.ended = true, true
+}
+
+// delivered is how many bytes of text came.
+func (t *tally) delivered() int64 { return max(t.streamed, t.whole) }
+
+// conclude makes the report. finished tells that the response was not cut.
+func (t *tally) conclude(finished bool) Report {
+	r := Report{
+		Usage:     t.usage,
+		Model:     t.model,
+		Failed:    t.failed,
+		Delivered: t.delivered(),
+		Complete:  t.complete || finished && (t.ended || !t.unended),
+	}
+	r.Found = t.reported || t.zero && r.Delivered == 0 && !t.output
+	t.chat.conclude(&r)
+	t.image.conclude(&r)
+	t.anthropic.conclude(t, &r)
+	return r
+}
+
+// addOther adds what another model used inside the call.
+func (r *Report) addOther(model string, u Usage) {
+	if u == (Usage{}) {
+		return
+	}
+	for i := range r.Other {
+		if r.Other[i].Model == model {
+			r.Other[i].Usage.add(u)
+			return
+		}
+	}
+	r.Other = append(r.Other, ModelUsage{Model: model, Usage: u})
+}
+
+// add adds up two calls.
+func (u *Usage) add(v Usage) {
+	u.Input += v.Input
+	u.Output += v.Output
+	u.CacheRead += v.CacheRead
+	u.CacheWrite5m += v.CacheWrite5m
+	u.CacheWrite1h += v.CacheWrite1h
+	u.Reasoning += v.Reasoning
+	u.AudioIn += v.AudioIn
+	u.AudioOut += v.AudioOut
+	u.ImageIn += v.ImageIn
+	u.ImageOut += v.ImageOut
+	u.Images += v.Images
+	u.WebSearches += v.WebSearches
+}
+
+// bound makes each part no more than what it is part of: reports of details are not
+// always consistent, and the totals are what is charged.
+func (u *Usage) bound() {
+	u.CacheRead = min(u.CacheRead, u.Input)
+	u.CacheWrite5m = min(u.CacheWrite5m, u.Input-u.CacheRead)
+	u.CacheWrite1h = min(u.CacheWrite1h, u.Input-u.CacheRead-u.CacheWrite5m)
+	u.AudioIn = min(u.AudioIn, u.Input)
+	u.ImageIn = min(u.ImageIn, u.Input)
+	u.Reasoning = min(u.Reasoning, u.Output)
+	u.AudioOut = min(u.AudioOut, u.Output)
+	u.ImageOut = min(u.ImageOut, u.Output)
+}

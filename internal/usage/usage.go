@@ -1,0 +1,71 @@
+// Package usage reads what LLM APIs say about a call: from the request which
+// model, how much text and how much output at most; from the response how many
+// tokens were used. It knows the wire formats and nothing of HTTP servers.
+//
+// Each API family has a file of its own. The shape of a document decides what it
+// is, at fixed positions; the path is a hint only.
+package usage
+
+// Usage is what one call used, in the normal form: Input includes what was read
+// from and written to a cache, audio and images; Output includes reasoning, audio
+// and images. The zero value is no use.
+type Usage struct {
+	Input        int64 // tokens
+	Output       int64 // tokens
+	CacheRead    int64 // tokens, part of Input
+	CacheWrite5m int64 // tokens, part of Input; a short or unstated lifetime
+	CacheWrite1h int64 // tokens, part of Input; an hour and longer
+	Reasoning    int64 // tokens, part of Output
+	AudioIn      int64 // tokens, part of Input
+	AudioOut     int64 // tokens, part of Output
+	ImageIn      int64 // tokens, part of Input
+	ImageOut     int64 // tokens, part of Output
+	Images       int64 // generated
+	WebSearches  int64
+}
+
+// Total is all tokens.
+func (u *Usage) Total() int64 { return u.Input + u.Output }
+
+// Uncached is all tokens but those read from a cache.
+func (u *Usage) Uncached() int64 { return max(0, u.Input-u.CacheRead) + u.Output }
+
+// ModelUsage is what another model used inside a call: an advisor, an image tool.
+type ModelUsage struct {
+	Model string
+	Usage Usage
+}
+
+// Report is what a response said.
+type Report struct {
+	Usage Usage
+	// Found is set if the response reported its usage. A report of nothing but
+	// zeros beside output counts as none.
+	Found bool
+	// Complete is set if the response came to its regular end.
+	Complete bool
+	// Failed is set if the response carried an error, whatever its status.
+	Failed bool
+	// Model is the one that served, as the response names it; empty if it does not.
+	Model string
+	// Delivered is how many bytes of generated text the response carried, decoded.
+	Delivered int64
+	// Other is what other models used inside the call; it is not part of Usage.
+	Other []ModelUsage
+}
+
+// Add adds another's use.
+func (u *Usage) Add(v *Usage) {
+	u.Input += v.Input
+	u.Output += v.Output
+	u.CacheRead += v.CacheRead
+	u.CacheWrite5m += v.CacheWrite5m
+	u.CacheWrite1h += v.CacheWrite1h
+	u.Reasoning += v.Reasoning
+	u.AudioIn += v.AudioIn
+	u.AudioOut += v.AudioOut
+	u.ImageIn += v.ImageIn
+	u.ImageOut += v.ImageOut
+	u.Images += v.Images
+	u.WebSearches += v.WebSearches
+}

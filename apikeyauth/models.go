@@ -1,0 +1,96 @@
+package apikeyauth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Models is a list of globs of model names, in which "*" stands for any characters,
+// "/" too. They are compared without regard to case with the name the client sends.
+// The list ["none"] allows no model. An absent list allows all; an empty one is
+// refused, because it could mean either.
+type Models []string
+
+// noModels is the word for an allowlist that allows nothing.
+const noModels = "none"
+
+// UnmarshalJSON implements [json.Unmarshaler]. An empty list and null come out as an
+// empty list, never as an absent one, so that neither can pass for "all".
+func (m *Models) UnmarshalJSON(b []byte) error {
+	list := []string{}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return errors.New("models must be a list of strings")
+	}
+	*m = append(Models{}, list...)
+	return nil
+}
+
+// allowlist is a compiled [Models]; nil allows every model.
+type allowlist struct{ globs []glob }
+
+func (m Models) compile() (*allowlist, error) {
+	if m == nil {
+		return nil, nil
+	}
+	if len(m) == 0 {
+		return nil, fmt.Errorf("models must not be empty: list globs, or %q; leave it out to allow all", noModels)
+	}
+	if len(m) == 1 && m[0] == noModels {
+		return &allowlist{}, nil
+	}
+	a := &allowlist{globs: make([]glob, len(m))}
+	for i, s := range m {
+		switch {
+		case s == "":
+			return nil, errors.New("models must not contain an empty glob")
+		case s == noModels:
+			return nil, fmt.Errorf("models: %q must stand alone", noModels)
+		case slices.Contains(m[:i], s):
+			return nil, fmt.Errorf("models: glob %q is given twice", s)
+		}
+		a.globs[i] = compileGlob(s)
+	}
+	return a, nil
+}
+
+// allows tells whether the list names the model; an empty name never is.
+func (a *allowlist) allows(model string) bool {
+	if a == nil {
+		return true
+	}
+	if model == "" {
+		return false
+	}
+	model = strings.ToLower(model)
+	return slices.ContainsFunc(a.globs, func(g glob) bool { return g.match(model) })
+}
+
+// glob is a lower-case pattern cut at its stars; a single part is a plain name.
+type glob []string
+
+func compileGlob(s string) glob { return strings.Split(strings.ToLower(s), "*") }
+
+// match tells whether s, in lower case, is the pattern's. Taking every inner part
+// where it first occurs is enough, so there is no backtracking and no input that
+// takes long.
+func (g glob) match(s string) bool {
+	first, last := g[0], g[len(g)-1]
+	if len(g) == 1 {
+		return s == first
+	}
+	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, part := range g[1 : len(g)-1] {
+		at := strings.Index(s, part)
+		if at < 0 {
+			return false
+		}
+		s = s[at+len(part):]
+	}
+	return true
+}

@@ -1,0 +1,165 @@
+package limit
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+)
+
+// UnmarshalCaddyfile reads what all limiters have in common; the dispenser stands
+// before the directive's name.
+func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	if d.NextArg() {
+		c.Name = d.Val()
+		if err := checkName("name", c.Name); err != nil {
+			return d.WrapErr(err)
+		}
+		if d.NextArg() {
+			return d.ArgErr()
+		}
+	}
+	seen := make(map[string]bool)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		word := d.Val()
+		if seen[word] && word != "limit" {
+			return d.Errf("%s already specified", word)
+		}
+		seen[word] = true
+		if err := c.unmarshal(d, word, d.RemainingArgs()); err != nil {
+			return err
+		}
+	}
+	if len(c.Limits) == 0 {
+		return d.Err("needs at least one limit, such as `limit 10k tokens per hour`")
+	}
+	// what a line alone cannot show
+	if _, err := c.compile(units); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// unmarshal reads one line.
+func (c *Config) unmarshal(d *caddyfile.Dispenser, word string, args []string) error {
+	switch word {
+	case "limit":
+		rule, err := parseRule(d, args)
+		if err != nil {
+			return err
+		}
+		c.Limits = append(c.Limits, rule)
+		return nil
+	case "key":
+		if len(args) == 0 {
+			return d.ArgErr()
+		}
+		c.Key = args
+		return wrap(d, checkKey(args))
+	case "reject":
+		if len(args) == 0 || len(args) > 2 {
+			return d.ArgErr()
+		}
+		status, err := strconv.Atoi(args[0])
+		if err != nil || status < 400 || status > 599 {
+			return d.Errf("reject status '%s' is not between 400 and 599", args[0])
+		}
+		c.Reject = &Reject{Status: status}
+		if len(args) == 2 {
+			c.Reject.Message = args[1]
+		}
+		return nil
+	}
+
+	flag := map[string]*bool{"consumer_based": &c.ConsumerBased, "errors": &c.Errors, "shadow": &c.Shadow}[word]
+	if flag != nil {
+		if len(args) > 0 {
+			return d.ArgErr()
+		}
+		*flag = true
+		return nil
+	}
+
+	if len(args) != 1 && slices.Contains([]string{"share", "mode", "timezone", "unmetered", "headers"}, word) {
+		return d.ArgErr()
+	}
+	switch word {
+	case "share":
+		c.Share = args[0]
+		return wrap(d, checkName("share", c.Share))
+	case "mode":
+		c.Mode = Mode(args[0])
+		return wrap(d, oneOf("mode", args[0], string(ChargeAfter), string(Reserve), string(Strict)))
+	case "timezone":
+		c.Timezone = args[0]
+		_, err := loadZone(args[0])
+		return wrap(d, err)
+	case "unmetered":
+		c.Unmetered = args[0]
+		return wrap(d, oneOf(word, args[0], "deny", "allow"))
+	case "headers":
+		c.Headers = args[0]
+		return wrap(d, oneOf(word, args[0], "on", "off"))
+	}
+	return d.Errf("unrecognized subdirective '%s'", word)
+}
+
+// parseRule reads `<amount> <unit> per <window> [burst <n>] [shadow]` or
+// `<n> concurrent [shadow]`.
+func parseRule(d *caddyfile.Dispenser, args []string) (Rule, error) {
+	if len(args) < 2 {
+		return Rule{}, d.Errf("limit needs an amount, a unit and a window, such as `limit 10k tokens per hour`")
+	}
+	r := Rule{Amount: args[0], Unit: Unit(args[1])}
+	rest := args[2:]
+	if r.Unit != Concurrent {
+		if len(rest) < 2 || rest[0] != "per" {
+			return r, d.Errf("limit %s %s needs a window, such as `per hour`", args[0], args[1])
+		}
+		rest = rest[1:]
+		if rest[0] == "rolling" {
+			r.Rolling = true
+			if rest = rest[1:]; len(rest) == 0 {
+				return r, d.Err("rolling needs a duration, such as `rolling 1h`")
+			}
+		}
+		r.Window, rest = rest[0], rest[1:]
+		if len(rest) >= 2 && rest[0] == "burst" {
+			r.Burst, rest = rest[1], rest[2:]
+		}
+	}
+	if len(rest) > 0 && rest[0] == "shadow" {
+		r.Shadow, rest = true, rest[1:]
+	}
+	if len(rest) > 0 {
+		return r, d.Errf("unexpected '%s' in limit", strings.Join(rest, " "))
+	}
+	_, err := r.compile(nil, units)
+	return r, wrap(d, err)
+}
+
+func wrap(d *caddyfile.Dispenser, err error) error {
+	if err == nil {
+		return nil
+	}
+	return d.WrapErr(err)
+}
+
+// Tag gives a named instance its name as `@id`, so that the admin API finds it by
+// `/id/<name>`. A name that stands in a Caddyfile twice is refused, but for members
+// of a pool, which have none.
+func (c *Config) Tag(h httpcaddyfile.Helper) error {
+	if c.Name == "" || c.Share != "" {
+		return nil
+	}
+	key := "llm.instance." + c.Name
+	if _, ok := h.State[key]; ok {
+		return h.Errf("the name '%s' stands here twice; instances that are to count together say `share %s`", c.Name, c.Name)
+	}
+	h.State[key] = true
+	c.ID = c.Name
+	return nil
+}

@@ -1,0 +1,255 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // so that an IANA name is known in an image without zone files
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// Config is what a limiter is told, but for what it counts in. Handlers embed it.
+type Config struct {
+	// ID is Caddy's own tag, by which the admin API finds the instance. The Caddyfile
+	// adapter sets it to the name where that is used once.
+	ID string `json:"@id,omitempty"`
+
+	// Name is the id of the instance in counters, logs and answers. Without it the
+	// id is a hash of the directive and the key, so that two limiters of the same
+	// kind need names. The counts stay with the name. Default: none.
+	Name string `json:"name,omitempty"`
+
+	// ConsumerBased counts each application apart; calls without one count under
+	// `default`. Without it and without Key, all callers share one counter.
+	// Default: false.
+	ConsumerBased bool `json:"consumer_based,omitempty"`
+
+	// Key counts apart by the values of these placeholders. Default: none.
+	Key []string `json:"key,omitempty"`
+
+	// Limits are the rules; a call must fit in all of them. At least one.
+	Limits []Rule `json:"limits,omitempty"`
+
+	// Share counts together with the other instances that name the same pool. They
+	// must have the same rules and key. Default: none.
+	Share string `json:"share,omitempty"`
+
+	// Mode is how calls are admitted whose amount is known only afterwards:
+	// `charge_after`, `reserve` or `strict`. Default: `reserve`.
+	Mode Mode `json:"mode,omitempty"`
+
+	// Timezone is the IANA name of the zone whose midnights bound calendar windows.
+	// Default: `UTC`.
+	Timezone string `json:"timezone,omitempty"`
+
+	// Unmetered says what becomes of calls to endpoints that spend where no usage
+	// will be seen: `deny` answers 403, `allow` lets them pass uncounted. Default:
+	// `deny`.
+	Unmetered string `json:"unmetered,omitempty"`
+
+	// Headers says whether answers tell what is left: `on` or `off`. Default: `on`
+	// where the count is the caller's own, `off` where it is shared.
+	Headers string `json:"headers,omitempty"`
+
+	// Reject changes the answer to a call that does not fit.
+	Reject *Reject `json:"reject,omitempty"`
+
+	// Errors hands refusals to the error routes instead of answering. Default: false.
+	Errors bool `json:"errors,omitempty"`
+
+	// Shadow counts and reports, and never refuses, but for endpoints that hand out
+	// credentials and bodies larger than may be read. Default: false.
+	Shadow bool `json:"shadow,omitempty"`
+}
+
+// Rule is one limit.
+type Rule struct {
+	// Amount is how much may be used in a window: a whole number as a string, such as
+	// "10000", "10k" or "2.5M". Required.
+	Amount string `json:"amount"`
+	// Unit is what is counted: `requests`, `tokens`, `input_tokens`, `output_tokens`,
+	// `uncached_tokens` or `concurrent`. Required.
+	Unit Unit `json:"unit"`
+	// Window is `minute`, `hour`, `day`, `week`, `month` or a duration such as "90s".
+	// Required but for `concurrent`.
+	Window string `json:"window,omitempty"`
+	// Rolling makes the window slide. Default: false.
+	Rolling bool `json:"rolling,omitempty"`
+	// Burst makes the rule a token bucket that holds this much and gets Amount back
+	// in each window. Default: none.
+	Burst string `json:"burst,omitempty"`
+	// Shadow counts and reports, and never refuses. Default: false.
+	Shadow bool `json:"shadow,omitempty"`
+}
+
+// Reject is the answer to a call that does not fit.
+type Reject struct {
+	// Status is the HTTP status, 400 to 599. Default: 429.
+	Status int `json:"status,omitempty"`
+	// Message replaces the text; `{http.llm.refusal.*}` placeholders are filled in.
+	// Default: a text that names the rule.
+	Message string `json:"message,omitempty"`
+}
+
+// Mode is how calls are admitted whose amount is known only afterwards.
+type Mode string
+
+// The modes.
+const (
+	ChargeAfter Mode = "charge_after" // while used < limit
+	Reserve     Mode = "reserve"      // while used + held by others < limit
+	Strict      Mode = "strict"       // while used + held + this call at worst <= limit
+)
+
+// rule is a limit that is ready to be checked.
+type rule struct {
+	words  string // without the amount: `tokens per hour`
+	window string // as in words: `hour`; empty for concurrent calls
+	unit   Unit
+	amount int64 // as configured
+	limit  int64 // the amount, or the burst of a token bucket
+	length time.Duration
+	shadow bool
+	store  *store.Rule
+	fixed  fixedHeaders
+}
+
+// compile checks a config and returns its rules.
+func (c *Config) compile(units []Unit) ([]*rule, error) {
+	if err := checkName("name", c.Name); err != nil {
+		return nil, err
+	}
+	if err := checkName("share", c.Share); err != nil {
+		return nil, err
+	}
+	if c.ConsumerBased && len(c.Key) > 0 {
+		return nil, errors.New("consumer_based and key exclude each other: an instance counts by one thing")
+	}
+	if err := checkKey(c.Key); err != nil {
+		return nil, err
+	}
+	if err := oneOf("mode", string(c.Mode), string(ChargeAfter), string(Reserve), string(Strict)); err != nil {
+		return nil, err
+	}
+	if err := oneOf("unmetered", c.Unmetered, "deny", "allow"); err != nil {
+		return nil, err
+	}
+	if err := oneOf("headers", c.Headers, "on", "off"); err != nil {
+		return nil, err
+	}
+	if rj := c.Reject; rj != nil && rj.Status != 0 && (rj.Status < 400 || rj.Status > 599) {
+		return nil, fmt.Errorf("reject status %d is not between 400 and 599", rj.Status)
+	}
+	zone, err := loadZone(c.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Limits) == 0 {
+		return nil, errors.New("needs at least one limit, such as `limit 10k tokens per hour`")
+	}
+
+	rules := make([]*rule, 0, len(c.Limits))
+	seen := make(map[string]bool)
+	for i := range c.Limits {
+		r, err := c.Limits[i].compile(zone, units)
+		if err != nil {
+			return nil, fmt.Errorf("limits[%d]: %w", i, err)
+		}
+		if seen[r.store.ID] {
+			return nil, fmt.Errorf("limits[%d]: a limit of %s stands here twice", i, r.words)
+		}
+		seen[r.store.ID] = true
+		r.shadow = r.shadow || c.Shadow
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+func (rc *Rule) compile(zone *time.Location, units []Unit) (*rule, error) {
+	if !slices.Contains(units, rc.Unit) {
+		return nil, fmt.Errorf("unit %q is none of %s", rc.Unit, join(units))
+	}
+	amount, err := ParseAmount(rc.Amount)
+	if err != nil {
+		return nil, err
+	}
+	w, words, id, err := rc.window(zone)
+	if err != nil {
+		return nil, err
+	}
+	r := &rule{
+		words: string(rc.Unit), window: words, unit: rc.Unit,
+		amount: amount, limit: amount, shadow: rc.Shadow,
+		length: w.Length(), store: &store.Rule{ID: string(rc.Unit), Window: w},
+	}
+	if words != "" {
+		r.words += " per " + words
+		r.store.ID += " per " + id
+	}
+	if rc.Burst != "" {
+		if r.limit, err = ParseAmount(rc.Burst); err != nil {
+			return nil, fmt.Errorf("burst: %w", err)
+		}
+		r.store.Refill = amount
+	}
+	r.fixed = newFixedHeaders(r)
+	return r, nil
+}
+
+func loadZone(name string) (*time.Location, error) {
+	if name == "" || name == "UTC" {
+		return time.UTC, nil
+	}
+	if name == "Local" {
+		return nil, errors.New("timezone Local differs from machine to machine: use an IANA name such as Europe/Berlin")
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("timezone %q is not an IANA name such as Europe/Berlin", name)
+	}
+	return zone, nil
+}
+
+// maxName bounds the length of the names of instances and pools.
+const maxName = 128
+
+func checkName(what, name string) error {
+	switch {
+	case name == "":
+		return nil
+	case strings.HasPrefix(name, "/") || strings.HasPrefix(name, "@"):
+		return fmt.Errorf("%s %q must not start with / or @", what, name)
+	case len(name) > maxName:
+		return fmt.Errorf("%s %q is longer than %d bytes", what, name, maxName)
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '{' || r == '}' }):
+		return fmt.Errorf("%s %s must not contain blanks, control characters or braces", what, strconv.Quote(name))
+	}
+	return nil
+}
+
+func oneOf(what, got string, words ...string) error {
+	if got == "" || slices.Contains(words, got) {
+		return nil
+	}
+	return fmt.Errorf("%s %q is none of %s", what, got, strings.Join(words, ", "))
+}
+
+func join(units []Unit) string {
+	words := make([]string, len(units))
+	for i, u := range units {
+		words[i] = string(u)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (rj *Reject) status() int {
+	if rj == nil || rj.Status == 0 {
+		return http.StatusTooManyRequests
+	}
+	return rj.Status
+}

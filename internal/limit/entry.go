@@ -1,0 +1,136 @@
+package limit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// inline is how many rules an instance may have before a call needs more memory.
+const inline = 4
+
+// entry is a call that an instance has admitted.
+type entry struct {
+	l       *Limiter
+	rules   []*rule // those that were checked
+	ticket  *store.Ticket
+	results []store.Result
+
+	rulesBuf   [inline]*rule
+	resultsBuf [inline]store.Result
+	takesBuf   [inline]store.Take
+}
+
+// admit has the store take what the call wants of all rules, or of none. It
+// returns no entry where nothing is counted.
+func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, error) {
+	consumer, err := l.consumer(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, f := l.want(call)
+	if f != nil {
+		return nil, f, nil
+	}
+	e := &entry{l: l}
+	e.rules = e.rulesBuf[:0]
+	takes := e.takesBuf[:0]
+	for _, ru := range l.rules {
+		if ru.unit.Metered() && uncounted(call) {
+			continue
+		}
+		e.rules = append(e.rules, ru)
+		takes = append(takes, l.take(ru, &w))
+	}
+	if len(takes) == 0 {
+		return nil, nil, nil
+	}
+	e.results = e.resultsBuf[:]
+	if len(takes) > inline {
+		e.results = make([]store.Result, len(takes))
+	}
+	e.results = e.results[:len(takes)]
+
+	leases := l.app.Leases()
+	res := store.Reservation{
+		Entity: store.Entity{Instance: l.id, Consumer: consumer},
+		Known:  l.known || consumer == meter.DefaultConsumer,
+		Takes:  takes, Lease: leases.Lease(),
+	}
+	e.ticket, err = l.app.Counters().Reserve(r.Context(), &res, e.results)
+	if err != nil {
+		return nil, nil, err
+	}
+	if l.shadowed(e) {
+		call.Shadowed(l.id)
+	}
+	if e.ticket == nil {
+		return nil, l.violated(e, takes, &w), nil
+	}
+	for i := range e.ticket.Lines {
+		if e.ticket.Lines[i].Held > 0 {
+			leases.Keep(e.ticket)
+			break
+		}
+	}
+	if w.writeCap && !call.WriteCap(r, w.capWithin(e)) {
+		e.Cancel()
+		return nil, capRequired(), nil
+	}
+	return e, nil, nil
+}
+
+// shadowed tells whether a rule that only reports would have refused the call.
+func (l *Limiter) shadowed(e *entry) bool {
+	for i, ru := range e.rules {
+		if ru.shadow && e.results[i].Exceeded {
+			return true
+		}
+	}
+	return false
+}
+
+// ID implements meter.Entry.
+func (e *entry) ID() string { return e.l.id }
+
+// Headers implements meter.Entry.
+func (e *entry) Headers(h http.Header, all []meter.Entry) {
+	if qs := collect(all); len(qs) > 0 {
+		writeQuotas(h, qs, time.Now())
+	}
+}
+
+// quotas appends the state of the rules that can refuse.
+func (e *entry) quotas(qs []quota) []quota {
+	for i, ru := range e.rules {
+		if !ru.shadow {
+			qs = append(qs, quota{ru, &e.results[i]})
+		}
+	}
+	return qs
+}
+
+// Settle implements meter.Entry.
+func (e *entry) Settle(o *meter.Outcome) {
+	used := o.All()
+	e.end(func(i int) int64 {
+		if e.rules[i].unit == Requests {
+			return e.ticket.Lines[i].Charged
+		}
+		return e.rules[i].unit.Of(&used)
+	})
+}
+
+// Cancel implements meter.Entry.
+func (e *entry) Cancel() { e.end(func(int) int64 { return 0 }) }
+
+func (e *entry) end(amount func(i int) int64) {
+	var buf [inline]int64
+	actual := buf[:0]
+	for i := range e.rules {
+		actual = append(actual, amount(i))
+	}
+	e.l.app.Leases().Settle(e.ticket, actual)
+}

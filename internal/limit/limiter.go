@@ -1,0 +1,243 @@
+// Package limit is the engine of the limiters: it reads their rules, works out what
+// a call wants from each, has the store admit it, and charges what it used in the
+// end. token_limit and what is to follow differ only in their units.
+package limit
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// Limiter is one instance of a limiter, ready to serve.
+type Limiter struct {
+	id        string
+	directive string
+	config    *Config
+	key       []keyPart
+	rules     []*rule
+	metered   bool // some rule counts what only the response tells
+	output    bool // some rule counts output
+	shared    bool // all callers count in one counter
+	known     bool // the operator says who the consumers are
+	headers   bool
+	logger    *zap.Logger
+	app       *llmapp.App
+}
+
+// Provision checks a config and makes a limiter of it, known to the llm app.
+func Provision(ctx caddy.Context, c *Config, directive string) (*Limiter, error) {
+	l, err := newLimiter(c, directive)
+	if err != nil {
+		return nil, c.in(directive, err)
+	}
+	l.logger = ctx.Logger()
+
+	mod, err := ctx.App(llmapp.Name)
+	if err != nil {
+		return nil, fmt.Errorf("loading llm app: %w", err)
+	}
+	l.app = mod.(*llmapp.App)
+	if err := l.app.Register(l); err != nil {
+		return nil, c.in(directive, err)
+	}
+	if !l.known {
+		l.logger.Warn("clients can make up values of this key; each counts apart, and new ones are refused when the store is full",
+			zap.String("instance", l.id), zap.Strings("key", c.Key))
+	}
+	return l, nil
+}
+
+// newLimiter is a limiter that no app knows.
+func newLimiter(c *Config, directive string) (*Limiter, error) {
+	rules, err := c.compile(units)
+	if err != nil {
+		return nil, err
+	}
+	c.Mode = cmp.Or(c.Mode, Reserve)
+	l := &Limiter{
+		id: instanceID(c, directive), directive: directive, config: c, key: keyParts(c.Key), rules: rules,
+		shared: !c.ConsumerBased && len(c.Key) == 0,
+	}
+	l.known = l.shared || c.ConsumerBased || !inventable(c.Key)
+	l.headers = c.Headers == "on" || c.Headers == "" && !l.shared
+	for _, r := range rules {
+		l.metered = l.metered || r.unit.Metered()
+		l.output = l.output || r.unit.Metered() && r.unit != InputTokens
+	}
+	return l, nil
+}
+
+// in says which instance an error is about.
+func (c *Config) in(directive string, err error) error {
+	if c.Name != "" {
+		return fmt.Errorf("%s %s: %w", directive, c.Name, err)
+	}
+	return fmt.Errorf("%s: %w", directive, err)
+}
+
+// instanceID is by what an instance's counters are known. It never depends on the
+// rules, so that an edited rule finds what has been used.
+func instanceID(c *Config, directive string) string {
+	switch {
+	case c.Share != "":
+		return c.Share
+	case c.Name != "":
+		return c.Name
+	}
+	expr := "shared"
+	if c.ConsumerBased {
+		expr = "consumer"
+	} else if len(c.Key) > 0 {
+		expr = "key " + strings.Join(c.Key, " ")
+	}
+	sum := sha256.Sum256([]byte(directive + "\x00" + expr))
+	return directive + "-" + hex.EncodeToString(sum[:4])
+}
+
+// ServeHTTP admits a call or refuses it, and charges it when it has ended.
+func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	call := l.app.Meter().Call(r)
+	if call.Has(l.id) {
+		return call.Serve(w, r, next) // counted already, further out
+	}
+	if call.Endpoint.Class == usage.Minting {
+		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))
+	}
+	f, err := l.inspect(r, call)
+	if err != nil {
+		call.Refused(r, l.id)
+		return err
+	}
+	if f != nil {
+		return l.deny(w, r, call, next, f)
+	}
+	e, f, err := l.admit(r, call)
+	if err != nil {
+		f = l.unavailable(err)
+	}
+	if f != nil {
+		return l.deny(w, r, call, next, f)
+	}
+	if e != nil {
+		call.Add(e)
+	}
+	return call.Serve(w, r, next)
+}
+
+// inspect reads the request where a rule counts what its answer uses, and has that
+// read. An error is not the client's doing.
+func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
+	if !l.metered {
+		return nil, nil
+	}
+	if err := call.Inspect(r); err != nil {
+		if f := RefusalOf(err); f != nil {
+			return f, nil
+		}
+		return nil, err
+	}
+	if f := l.endpoint(call); f != nil {
+		return f, nil
+	}
+	call.Meter(r)
+	return nil, nil
+}
+
+// deny refuses a call. An instance in shadow lets it go on, uncounted.
+func (l *Limiter) deny(w http.ResponseWriter, r *http.Request, call *meter.Call, next caddyhttp.Handler, f *Refusal) error {
+	if l.config.Shadow && !f.spent {
+		call.Shadowed(l.id)
+		return call.Serve(w, r, next)
+	}
+	return l.refuse(w, r, call, f)
+}
+
+// endpoint refuses a call whose use would not be seen.
+func (l *Limiter) endpoint(call *meter.Call) *Refusal {
+	switch {
+	case call.Endpoint.Class == usage.Upgrade:
+		return notMetered("it opens a connection that is not metered")
+	case l.config.Unmetered == "allow":
+		return nil
+	case call.Endpoint.Class == usage.Unmetered:
+		return notMetered("what it uses is not reported in its answer")
+	case call.Request.Background:
+		return notMetered("what a background response uses is not reported in its answer")
+	}
+	return nil
+}
+
+func notMetered(why string) *Refusal {
+	return &Refusal{
+		Status: http.StatusForbidden, Code: "endpoint_not_metered",
+		Message: "this gateway does not allow this endpoint: " + why,
+	}
+}
+
+// unavailable is the answer when the store cannot say whether a call fits.
+func (l *Limiter) unavailable(err error) *Refusal {
+	l.logger.Error("checking limits", zap.String("instance", l.id), zap.Error(err))
+	if errors.Is(err, store.ErrFull) {
+		return &Refusal{
+			Status: http.StatusServiceUnavailable, Code: "limits_full",
+			Message: "limits cannot be kept for another consumer at this moment", RetryAfter: time.Minute,
+		}
+	}
+	return &Refusal{
+		Status: http.StatusServiceUnavailable, Code: "limits_unavailable",
+		Message: "limits cannot be checked at this moment", RetryAfter: time.Second,
+	}
+}
+
+// refuse answers in place of the provider. What limiters further out took is given
+// back when the call ends.
+func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, call *meter.Call, f *Refusal) error {
+	call.Refused(r, l.id)
+	now := time.Now()
+	if v := f.violation; v != nil {
+		qs := collect(call.Entries())
+		writeQuotas(w.Header(), append(qs, v.own...), now)
+		v.ban(w.Header(), call.Model(), call.ModelType(), now)
+	}
+	if c := l.logger.Check(zap.DebugLevel, "refused"); c != nil {
+		c.Write(zap.String("instance", l.id), zap.Int("status", f.Status), zap.String("code", f.Code))
+	}
+	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	f.setPlaceholders(repl, l.id)
+	if rj := l.config.Reject; f.violation != nil && rj != nil && rj.Message != "" && repl != nil {
+		f.Message = repl.ReplaceAll(rj.Message, "")
+	}
+	if l.config.Errors {
+		f.headers(w.Header())
+		return caddyhttp.Error(f.Status, f)
+	}
+	f.Write(w, call.Endpoint.Dialect)
+	return nil
+}
+
+// collect is the state of all the caller's own rules of the limiters that have
+// admitted the call.
+func collect(entries []meter.Entry) []quota {
+	var qs []quota
+	for _, e := range entries {
+		if e, ok := e.(*entry); ok && e.l.headers {
+			qs = e.quotas(qs)
+		}
+	}
+	return qs
+}

@@ -1,0 +1,134 @@
+package limit
+
+import (
+	"math"
+	"net/http"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// wants is what a call wants of an instance, by what it counts.
+type wants struct {
+	// input and output are what to hold for the call: what it is expected to use,
+	// or in strict mode what it uses at worst.
+	input, output, total int64
+	// writeCap is set for a call that names no cap where there must be one. output
+	// is then the least that makes sense, and more what else there may be.
+	writeCap bool
+	choices  int64
+	more     int64
+}
+
+// leastCap and mostCap bound the cap that a call is given which names none, in
+// tokens for each choice. All models in use take the larger.
+const (
+	leastCap = 16
+	mostCap  = 4096
+)
+
+// uncounted tells whether a call counts as a request and nothing else: it costs
+// nothing, or it is let pass though its use will not be seen.
+func uncounted(call *meter.Call) bool {
+	return call.Endpoint.Class == usage.Free || call.Endpoint.Class == usage.Unmetered
+}
+
+// want works out what a call wants. It is refused where the worst case must be known
+// and is not.
+func (l *Limiter) want(call *meter.Call) (wants, *Refusal) {
+	if !l.metered || uncounted(call) || l.config.Mode == ChargeAfter {
+		return wants{}, nil
+	}
+	if l.config.Mode == Strict {
+		return l.worst(call)
+	}
+	if l.shared {
+		// what calls usually use, whatever this one asks for: nobody may lock others
+		// out by naming a huge cap
+		in, out, total := call.Typical()
+		return wants{input: in, output: out, total: total}, nil
+	}
+	in, out := call.Request.PromptTokens(), call.ExpectedOutput()
+	return wants{input: in, output: out, total: add(in, out)}, nil
+}
+
+// worst is the most that a call can use.
+func (l *Limiter) worst(call *meter.Call) (wants, *Refusal) {
+	q := call.Request
+	if q.External {
+		return wants{}, &Refusal{
+			Status: http.StatusBadRequest, Code: "request_not_bounded",
+			Message: "this gateway admits only calls whose size is known beforehand, and this one depends on " + q.ExternalWhat,
+		}
+	}
+	w := wants{input: q.PromptWorst(), output: q.OutputCap(), choices: max(q.Choices, 1)}
+	if (w.output == 0 || q.CapImplied) && l.output && call.Endpoint.API != usage.OpenAIEmbeddings {
+		w.writeCap = true
+		w.output = leastCap * w.choices
+		w.more = (mostCap - leastCap) * w.choices
+	}
+	w.total = add(w.input, w.output)
+	return w, nil
+}
+
+// take is what to take of one rule.
+func (l *Limiter) take(ru *rule, w *wants) store.Take {
+	t := store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: ru.shadow}
+	switch ru.unit {
+	case Requests:
+		t.Charge = 1
+		return t
+	case Concurrent:
+		t.Hold = 1
+		return t
+	case InputTokens:
+		t.Hold = w.input
+	case OutputTokens:
+		t.Hold = w.output
+	default:
+		t.Hold = w.total
+	}
+	switch l.config.Mode {
+	case ChargeAfter:
+		t.IgnoreHeld = true
+	case Strict:
+		t.Need = max(t.Hold, 1)
+		if w.more > 0 && ru.unit != InputTokens {
+			t.HoldMost = add(t.Hold, w.more)
+		}
+	}
+	return t
+}
+
+// capWithin is the cap for each choice that all rules have room for.
+func (w *wants) capWithin(e *entry) int64 {
+	most := w.output + w.more
+	for i, ru := range e.rules {
+		if ru.shadow {
+			continue // one that only reports must not make answers shorter
+		}
+		switch ru.unit {
+		case OutputTokens:
+			most = min(most, e.results[i].Got)
+		case Tokens, UncachedTokens:
+			most = min(most, e.results[i].Got-w.input)
+		}
+	}
+	return most / w.choices
+}
+
+func capRequired() *Refusal {
+	return &Refusal{
+		Status: http.StatusBadRequest, Code: "output_cap_required",
+		Message: "this gateway admits only calls with a cap on their output, such as max_tokens",
+	}
+}
+
+// add saturates.
+func add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,267 @@
+package llmapp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+func init() {
+	caddy.RegisterModule(new(Admin))
+}
+
+// Admin answers on Caddy's admin endpoint: what is used, and what the limits are.
+type Admin struct{}
+
+// CaddyModule returns the Caddy module information.
+func (*Admin) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "admin.api.llm", New: func() caddy.Module { return new(Admin) }}
+}
+
+// Routes implements caddy.AdminRouter.
+func (ad *Admin) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{
+		{Pattern: "/llm/usage", Handler: caddy.AdminHandlerFunc(ad.usage)},
+		{Pattern: "/llm/limits", Handler: caddy.AdminHandlerFunc(ad.limits)},
+	}
+}
+
+// usageRow is one counter, as GET /llm/usage lists it.
+type usageRow struct {
+	Instance    string     `json:"instance"`
+	Rule        string     `json:"rule"`
+	Consumer    string     `json:"consumer"` // empty for the counter that all share
+	Model       string     `json:"model"`    // empty for a rule over all models
+	Unit        string     `json:"unit"`
+	Limit       int64      `json:"limit"`
+	Used        int64      `json:"used"`
+	Reserved    int64      `json:"reserved"`
+	Remaining   int64      `json:"remaining"`
+	WindowStart *time.Time `json:"window_start"`
+	ResetsAt    *time.Time `json:"resets_at"`
+}
+
+// pageSize is how many consumers a page of GET /llm/usage has. Tests make it smaller.
+var pageSize = 500
+
+// usage lists counters: all, or those of one instance or consumer. Where there are
+// more, the Link field of the answer leads on.
+func (*Admin) usage(w http.ResponseWriter, r *http.Request) error {
+	a, err := running(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	for name := range q {
+		if name != "instance" && name != "consumer" && name != "after" {
+			return apiError(http.StatusBadRequest, fmt.Errorf("unknown parameter %q: there are instance, consumer and after", name))
+		}
+	}
+	after, err := parseCursor(q.Get("after"))
+	if err != nil {
+		return apiError(http.StatusBadRequest, err)
+	}
+
+	rows := []usageRow{}
+	room := pageSize
+	found := q.Get("instance") == ""
+	for _, in := range a.list() {
+		if want := q.Get("instance"); want != "" && want != in.ID() {
+			continue
+		}
+		found = true
+		if in.ID() < after.instance {
+			continue
+		}
+		if room == 0 {
+			setNext(w, r, q, cursor{instance: in.ID()})
+			break
+		}
+		from := ""
+		if in.ID() == after.instance {
+			from = after.consumer
+		}
+		entities, more, err := entitiesOf(r, a.Counters(), in, q.Get("consumer"), from, room)
+		if err != nil {
+			return apiError(http.StatusServiceUnavailable, err)
+		}
+		for _, e := range entities {
+			if rows, err = appendRows(r, rows, a.Counters(), in, e); err != nil {
+				return apiError(http.StatusServiceUnavailable, err)
+			}
+		}
+		room -= len(entities)
+		if more {
+			setNext(w, r, q, cursor{in.ID(), entities[len(entities)-1].Consumer})
+			break
+		}
+	}
+	if !found {
+		return apiError(http.StatusNotFound, fmt.Errorf("no instance %q", q.Get("instance")))
+	}
+	return writeJSON(w, rows)
+}
+
+// setNext says where the next page begins.
+func setNext(w http.ResponseWriter, r *http.Request, q url.Values, next cursor) {
+	q.Set("after", next.String())
+	w.Header().Set("Link", `<`+r.URL.Path+`?`+q.Encode()+`>; rel="next"`)
+}
+
+// entitiesOf returns an instance's entities after a consumer, and whether there are
+// more than n.
+func entitiesOf(r *http.Request, c store.Counters, in Instance, consumer, after string, n int) (es []store.Entity, more bool, err error) {
+	if in.Shared() {
+		if consumer != "" || after != "" {
+			return nil, false, nil
+		}
+		return []store.Entity{{Instance: in.ID()}}, false, nil
+	}
+	if consumer != "" {
+		return []store.Entity{{Instance: in.ID(), Consumer: consumer}}, false, nil
+	}
+	es, err = c.Entities(r.Context(), in.ID(), after, n+1)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(es) > n {
+		return es[:n], true, nil
+	}
+	return es, false, nil
+}
+
+func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance, e store.Entity) ([]usageRow, error) {
+	infos := in.Rules()
+	rules := make([]*store.Rule, len(infos))
+	for i := range infos {
+		rules[i] = infos[i].Store
+	}
+	results := make([]store.Result, len(rules))
+	if err := c.Read(r.Context(), e, rules, results); err != nil {
+		return nil, err
+	}
+	for i, info := range infos {
+		res := &results[i]
+		res.Limit = info.Limit
+		rows = append(rows, usageRow{
+			Instance: in.ID(), Rule: info.Words, Consumer: e.Consumer, Unit: info.Unit,
+			Limit: res.Limit, Used: res.Used, Reserved: res.Held, Remaining: res.Remaining(),
+			WindowStart: instant(res.WindowStart), ResetsAt: instant(res.ResetAt),
+		})
+	}
+	return rows, nil
+}
+
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// cursor is where a page ended: after a consumer of an instance, or, where that is
+// empty, before all of them.
+type cursor struct{ instance, consumer string }
+
+func (c cursor) String() string {
+	return url.PathEscape(c.instance) + "/" + url.PathEscape(c.consumer)
+}
+
+var errCursor = errors.New("after is not a value that an earlier answer gave")
+
+func parseCursor(s string) (c cursor, err error) {
+	if s == "" {
+		return c, nil
+	}
+	in, consumer, ok := strings.Cut(s, "/")
+	if !ok {
+		return c, errCursor
+	}
+	if c.instance, err = url.PathUnescape(in); err != nil {
+		return c, errCursor
+	}
+	if c.consumer, err = url.PathUnescape(consumer); err != nil {
+		return c, errCursor
+	}
+	return c, nil
+}
+
+// limitsAnswer is what GET /llm/limits tells.
+type limitsAnswer struct {
+	Store  string       `json:"store"`
+	Limits []limitEntry `json:"limits"`
+}
+
+type limitEntry struct {
+	Instance  string      `json:"instance"`
+	Directive string      `json:"directive"`
+	Shared    bool        `json:"shared"`
+	Key       []string    `json:"key,omitempty"`
+	Mode      string      `json:"mode"`
+	Rules     []limitRule `json:"rules"`
+}
+
+type limitRule struct {
+	Rule   string `json:"rule"`
+	Unit   string `json:"unit"`
+	Limit  int64  `json:"limit"`
+	Shadow bool   `json:"shadow,omitempty"`
+}
+
+// limits lists the instances of the running config.
+func (*Admin) limits(w http.ResponseWriter, r *http.Request) error {
+	a, err := running(r)
+	if err != nil {
+		return err
+	}
+	answer := limitsAnswer{Store: a.store.Key(), Limits: []limitEntry{}}
+	for _, in := range a.list() {
+		e := limitEntry{
+			Instance: in.ID(), Directive: in.Directive(), Shared: in.Shared(),
+			Key: in.Key(), Mode: in.Mode(), Rules: []limitRule{},
+		}
+		for _, info := range in.Rules() {
+			e.Rules = append(e.Rules, limitRule{Rule: info.Words, Unit: info.Unit, Limit: info.Limit, Shadow: info.Shadow})
+		}
+		answer.Limits = append(answer.Limits, e)
+	}
+	return writeJSON(w, answer)
+}
+
+// running is the app of the running config, for a GET.
+func running(r *http.Request) (*App, error) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return nil, apiError(http.StatusMethodNotAllowed, fmt.Errorf("method %s is not allowed", r.Method))
+	}
+	a := active()
+	if a == nil {
+		return nil, apiError(http.StatusNotFound, errNoApp)
+	}
+	return a, nil
+}
+
+func apiError(status int, err error) error {
+	return caddy.APIError{HTTPStatus: status, Err: err}
+}
+
+func writeJSON(w http.ResponseWriter, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return apiError(http.StatusInternalServerError, err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, err = w.Write(append(body, '\n'))
+	return err
+}
+
+// Interface guards
+var _ caddy.AdminRouter = (*Admin)(nil)

@@ -1,0 +1,232 @@
+// Package llmapp is the app that a config's handlers share: the store, the meter,
+// the instances by name, and what the admin endpoint tells of them.
+package llmapp
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+func init() {
+	caddy.RegisterModule(new(App))
+}
+
+// Name is the app's module name.
+const Name = "llm"
+
+// App holds what the whole config shares. Without it in the config it has its
+// defaults.
+type App struct {
+	// StoreRaw is where limits are counted. The default is `memory`.
+	StoreRaw json.RawMessage `json:"store,omitempty" caddy:"namespace=llm.stores inline_key=type"`
+
+	// Meter says how calls are metered.
+	Meters Meter `json:"meter,omitzero"`
+
+	store    Store
+	shared   *shared // stays set after Cleanup: calls at work still settle with it
+	acquired bool
+	logger   *zap.Logger
+	ctx      caddy.Context
+
+	mu        sync.Mutex
+	instances []Instance
+}
+
+// Meter says how calls are metered.
+type Meter struct {
+	// MaxBody bounds a request body that must be read, in bytes; a larger one is
+	// answered with 413. Default: 67108864 (64 MiB).
+	MaxBody int64 `json:"max_body,omitempty"`
+	// MaxBuffered bounds the bodies held at one time, in bytes; beyond it calls are
+	// answered with 503. Default: 536870912 (512 MiB).
+	MaxBuffered int64 `json:"max_buffered,omitempty"`
+	// AskUsage says whether streams that would carry no usage are asked for it: `on`
+	// or `off`. Default: `on`.
+	AskUsage string `json:"ask_usage,omitempty"`
+	// Lease is the life of a hold that is not renewed. Default: 90s.
+	Lease caddy.Duration `json:"lease,omitempty"`
+}
+
+// maxSize is the largest size that an option may have, in bytes.
+const maxSize = 1 << 50
+
+// defaultLease is the life of a hold that is not renewed.
+const defaultLease = 90 * time.Second
+
+// Store is a module in the namespace llm.stores.
+type Store interface {
+	// Key is the same for configs whose counters are the same.
+	Key() string
+	// Open makes the counters; it is called when no config has them open.
+	Open() (store.Counters, error)
+	// Apply gives the options that may change to counters that are open. It is
+	// called once the config has started.
+	Apply(store.Counters)
+}
+
+// shared is what outlives a config: calls go on while configs are replaced.
+type shared struct {
+	counters store.Counters
+	leases   *store.Leases
+	meter    *meter.Meter
+}
+
+// Destruct implements caddy.Destructor. Calls that are still at work keep what they
+// need until they have settled.
+func (*shared) Destruct() error { return nil }
+
+// pool keeps counters, by store, from one config to the next.
+var pool = caddy.NewUsagePool()
+
+// started are the apps that have started and not stopped, the newest last. There are
+// two of them while one config takes over from another; should the newer one fail,
+// the older goes on.
+var started struct {
+	mu   sync.Mutex
+	apps []*App
+}
+
+// active is the app of the config that runs, nil if none does.
+func active() *App {
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	if n := len(started.apps); n > 0 {
+		return started.apps[n-1]
+	}
+	return nil
+}
+
+// CaddyModule returns the Caddy module information.
+func (*App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: Name, New: func() caddy.Module { return new(App) }}
+}
+
+// Provision sets up the app. It changes nothing that a running config uses.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.ctx, a.logger = ctx, ctx.Logger()
+	if err := a.Meters.check(); err != nil {
+		return err
+	}
+	if a.StoreRaw == nil {
+		a.StoreRaw = json.RawMessage(`{"type":"memory"}`)
+	}
+	mod, err := ctx.LoadModule(a, "StoreRaw")
+	if err != nil {
+		return fmt.Errorf("loading store: %w", err)
+	}
+	s := mod.(Store)
+	v, _, err := pool.LoadOrNew(s.Key(), func() (caddy.Destructor, error) {
+		counters, err := s.Open()
+		if err != nil {
+			return nil, err
+		}
+		return &shared{
+			counters: counters,
+			leases: store.NewLeases(counters, defaultLease, func(err error) {
+				// not the app's logger: the counters outlive the config it belongs to
+				caddy.Log().Named(Name).Error("renewing holds", zap.Error(err))
+			}),
+			meter: meter.New(),
+		}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("opening store: %w", err)
+	}
+	// from here on Cleanup has something to give back
+	a.store, a.shared, a.acquired = s, v.(*shared), true
+	return nil
+}
+
+func (m *Meter) check() error {
+	switch {
+	case m.MaxBody < 0 || m.MaxBody > maxSize:
+		return fmt.Errorf("meter: max_body %d is not a size from 1 to %d bytes", m.MaxBody, int64(maxSize))
+	case m.MaxBuffered < 0 || m.MaxBuffered > maxSize:
+		return fmt.Errorf("meter: max_buffered %d is not a size from 1 to %d bytes", m.MaxBuffered, int64(maxSize))
+	case m.AskUsage != "" && m.AskUsage != "on" && m.AskUsage != "off":
+		return fmt.Errorf("meter: ask_usage %q is none of on, off", m.AskUsage)
+	case m.Lease < 0 || m.Lease > 0 && time.Duration(m.Lease) < time.Second:
+		return fmt.Errorf("meter: lease %s is shorter than a second", time.Duration(m.Lease))
+	}
+	return nil
+}
+
+// Start puts the options in force, now that the config is to run, and refuses a
+// config whose routes could let calls pass uncounted.
+func (a *App) Start() error {
+	if err := a.checkRoutes(); err != nil {
+		return err
+	}
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	started.apps = append(started.apps, a)
+	a.apply()
+	return nil
+}
+
+// apply puts the options in force.
+func (a *App) apply() {
+	a.shared.meter.SetOptions(meter.Options{
+		MaxBody: a.Meters.MaxBody, MaxBuffered: a.Meters.MaxBuffered, LeaveUsage: a.Meters.AskUsage == "off",
+	})
+	a.shared.leases.SetLease(cmp.Or(time.Duration(a.Meters.Lease), defaultLease))
+	a.store.Apply(a.shared.counters)
+}
+
+// Stop implements caddy.App. Where a config that had been started could not replace
+// the one before, that one's options are in force again.
+func (a *App) Stop() error {
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	i := slices.Index(started.apps, a)
+	if i < 0 {
+		return nil
+	}
+	newest := i == len(started.apps)-1
+	started.apps = slices.Delete(started.apps, i, i+1)
+	if newest && i > 0 {
+		started.apps[i-1].apply()
+	}
+	return nil
+}
+
+// Cleanup gives back what Provision took.
+func (a *App) Cleanup() error {
+	if !a.acquired {
+		return nil
+	}
+	a.acquired = false
+	_, err := pool.Delete(a.store.Key())
+	return err
+}
+
+// Counters is the store that limits are counted in.
+func (a *App) Counters() store.Counters { return a.shared.counters }
+
+// Leases renews the holds of calls at work.
+func (a *App) Leases() *store.Leases { return a.shared.leases }
+
+// Meter watches calls.
+func (a *App) Meter() *meter.Meter { return a.shared.meter }
+
+// errNoApp is what the admin endpoint answers when no config uses the app.
+var errNoApp = errors.New("the running config uses no llm module")
+
+// Interface guards
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,241 @@
+package llmapp
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	maphandler "github.com/caddyserver/caddy/v2/modules/caddyhttp/map"
+	"go.uber.org/zap"
+)
+
+// Role is the part of a handler in the chain that a call passes.
+type Role string
+
+// The roles.
+const (
+	RoleAuth            Role = "auth"             // says who calls
+	RoleLimiter         Role = "limiter"          // counts, whoever calls
+	RoleConsumerLimiter Role = "consumer_limiter" // counts by who calls
+)
+
+// placed is a handler whose place in a route matters.
+type placed interface {
+	// LLMRole is a Role.
+	LLMRole() string
+}
+
+// keyed is a handler that counts by placeholders which other handlers may define.
+type keyed interface {
+	// UnknownPlaceholders are those that are not Caddy's own.
+	UnknownPlaceholders() []string
+}
+
+// responders answer every call that reaches them.
+var responders = []string{
+	"http.handlers.reverse_proxy", "http.handlers.static_response", "http.handlers.file_server",
+	"http.handlers.error", "http.handlers.metrics", "http.handlers.acme_server",
+}
+
+// checkRoutes refuses a config in which calls could pass a limiter by without a
+// word, and warns of what may be meant so.
+func (a *App) checkRoutes() error {
+	mod, err := a.ctx.AppIfConfigured("http")
+	if err != nil || mod == nil {
+		return nil //nolint:nilerr // without an HTTP app there are no routes
+	}
+	app, ok := mod.(*caddyhttp.App)
+	if !ok {
+		return nil
+	}
+	for name, srv := range app.Servers {
+		w := &walk{named: srv.NamedRoutes, defined: make(map[string]bool)}
+		w.define(srv.Routes)
+		for _, route := range srv.NamedRoutes {
+			w.define(caddyhttp.RouteList{*route})
+		}
+		if _, err := w.routes(srv.Routes, position{}); err != nil {
+			return fmt.Errorf("server %s: %w", name, err)
+		}
+		for named, route := range srv.NamedRoutes {
+			if _, err := w.routes(caddyhttp.RouteList{*route}, position{}); err != nil {
+				return fmt.Errorf("server %s: named route %s: %w", name, named, err)
+			}
+		}
+		if srv.Errors == nil {
+			continue
+		}
+		before := w.limiters
+		w.define(srv.Errors.Routes)
+		// a call that fails has been through api_key_auth, if there is one
+		if _, err := w.routes(srv.Errors.Routes, position{auth: true}); err != nil {
+			return fmt.Errorf("server %s: handle_errors: %w", name, err)
+		}
+		if before > 0 && before == w.limiters && proxies(srv.Errors.Routes) {
+			a.logger.Warn("handle_errors has an upstream: what it answers is not metered unless a limiter stands in handle_errors too",
+				zap.String("server", name))
+		}
+	}
+	return nil
+}
+
+// walk follows the handlers of a server in the order in which a call meets them.
+type walk struct {
+	limiters int
+	named    map[string]*caddyhttp.Route
+	invoked  []string        // the named routes that lead to this place
+	defined  map[string]bool // placeholders that map handlers define
+}
+
+// position is what stands before a place in the chain.
+type position struct {
+	answered string   // a responder that answers every call before this place
+	matched  []string // matchers for which a responder stands before this place
+	consumer string   // a limiter by consumer before this place, with no api_key_auth before it
+	auth     bool     // an api_key_auth that every call passes
+}
+
+// routes follows a list of routes and returns what stands before its end.
+func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error) {
+	for i := range routes {
+		route := &routes[i]
+		matchers := describe(route.MatcherSets)
+		inner := at
+		if matchers != "" && slices.Contains(at.matched, matchers) {
+			inner.answered = "a handler with the same matcher"
+		}
+		var err error
+		for _, h := range route.Handlers {
+			if inner, err = w.handler(h, inner); err != nil {
+				return at, err
+			}
+		}
+		switch {
+		case route.Group != "":
+			// routes of a group exclude each other: what one does, the next has not seen
+		case matchers == "":
+			at = inner // every call comes this way
+			if route.Terminal {
+				at.answered = cmp.Or(at.answered, "a terminal route")
+			}
+		default:
+			if inner.answered != "" {
+				at.matched = append(slices.Clip(at.matched), matchers)
+			}
+			if !route.Terminal {
+				at.consumer = cmp.Or(at.consumer, inner.consumer)
+			}
+		}
+	}
+	return at, nil
+}
+
+// describe is the same for matchers that match the same.
+func describe(sets caddyhttp.MatcherSets) string {
+	var b strings.Builder
+	for _, set := range sets {
+		b.WriteByte('|')
+		for _, m := range set {
+			fmt.Fprintf(&b, "%s%v,", moduleID(m), m)
+		}
+	}
+	return b.String()
+}
+
+func (w *walk) handler(h any, at position) (position, error) {
+	switch h := h.(type) {
+	case *caddyhttp.Subroute:
+		return w.routes(h.Routes, at)
+	case *caddyhttp.Invoke:
+		return w.invoke(h.Name, at)
+	}
+	if p, ok := h.(placed); ok {
+		name := moduleName(h)
+		switch Role(p.LLMRole()) {
+		case RoleAuth:
+			if at.consumer != "" {
+				return at, fmt.Errorf("%s stands before %s: it would count every call under `default`; put api_key_auth first", at.consumer, name)
+			}
+			at.auth = true
+		case RoleLimiter, RoleConsumerLimiter:
+			w.limiters++
+			if at.answered != "" {
+				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be counted; put the limiter before it", name, at.answered)
+			}
+			if Role(p.LLMRole()) == RoleConsumerLimiter && !at.auth && at.consumer == "" {
+				at.consumer = name
+			}
+		}
+		if k, ok := h.(keyed); ok {
+			for _, ph := range k.UnknownPlaceholders() {
+				if !w.defined[ph] {
+					return at, fmt.Errorf("%s: the placeholder {%s} is unknown", name, ph)
+				}
+			}
+		}
+		return at, nil
+	}
+	if at.answered == "" {
+		if id := moduleID(h); slices.Contains(responders, id) {
+			at.answered = moduleName(h)
+		}
+	}
+	return at, nil
+}
+
+// invoke follows a named route.
+func (w *walk) invoke(name string, at position) (position, error) {
+	route := w.named[name]
+	if route == nil || slices.Contains(w.invoked, name) {
+		return at, nil
+	}
+	w.invoked = append(w.invoked, name)
+	defer func() { w.invoked = w.invoked[:len(w.invoked)-1] }()
+	return w.routes(caddyhttp.RouteList{*route}, at)
+}
+
+// define collects the placeholders that map handlers define.
+func (w *walk) define(routes caddyhttp.RouteList) {
+	each(routes, func(h any) {
+		if m, ok := h.(*maphandler.Handler); ok {
+			for _, d := range m.Destinations {
+				w.defined[strings.Trim(d, "{}")] = true
+			}
+		}
+	})
+}
+
+// proxies tells whether routes have an upstream.
+func proxies(routes caddyhttp.RouteList) (found bool) {
+	each(routes, func(h any) { found = found || moduleID(h) == "http.handlers.reverse_proxy" })
+	return found
+}
+
+func each(routes caddyhttp.RouteList, f func(h any)) {
+	for i := range routes {
+		for _, h := range routes[i].Handlers {
+			if sub, ok := h.(*caddyhttp.Subroute); ok {
+				each(sub.Routes, f)
+				continue
+			}
+			f(h)
+		}
+	}
+}
+
+func moduleID(h any) string {
+	if m, ok := h.(caddy.Module); ok {
+		return string(m.CaddyModule().ID)
+	}
+	return ""
+}
+
+func moduleName(h any) string {
+	if m, ok := h.(caddy.Module); ok {
+		return m.CaddyModule().ID.Name()
+	}
+	return fmt.Sprintf("%T", h)
+}

@@ -1,0 +1,187 @@
+package meter
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+var (
+	// ErrTooLarge means that a request body that must be read is over the limit.
+	ErrTooLarge = errors.New("request body too large")
+	// ErrBusy means that the bodies being held at this moment leave no room.
+	ErrBusy = errors.New("too many request bodies in memory")
+)
+
+const (
+	// firstRead is the room that a body of unknown or large size starts with, in bytes.
+	firstRead = 32 << 10
+	// usualRatio is how many times larger than compressed a body may be before room
+	// for the largest is needed. Prompts shrink to a third or so.
+	usualRatio = 20
+)
+
+// budget bounds the memory of all request bodies that are held at one time, in bytes.
+type budget struct {
+	max  atomic.Int64
+	used atomic.Int64
+}
+
+// take takes n bytes, or nothing where they are not left.
+func (b *budget) take(n int64) bool {
+	for {
+		used := b.used.Load()
+		if used+n > b.max.Load() {
+			return false
+		}
+		// never more for a moment and then less: a small body beside it would be
+		// refused for no reason
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+// force takes n bytes that are in use whatever is left.
+func (b *budget) force(n int64) { b.used.Add(n) }
+
+func (b *budget) release(n int64) { b.used.Add(-n) }
+
+// readBody reads a body whole. It returns what the budget was charged, which the
+// caller gives back when the call has ended, in every case.
+func (m *Meter) readBody(r *http.Request) (body []byte, held int64, err error) {
+	most := m.maxBody.Load()
+	if r.ContentLength > most {
+		return nil, 0, ErrTooLarge
+	}
+	// Memory follows what has arrived, not what was announced: a length alone must
+	// not use up what others need. One byte more than needed lets the end be seen
+	// without growing.
+	held = firstRead
+	if n := r.ContentLength; n >= 0 {
+		held = min(n+1, firstRead)
+	}
+	held = min(held, most+1)
+	if !m.bodies.take(held) {
+		return nil, 0, ErrBusy
+	}
+	body = make([]byte, 0, held)
+
+	// read to the end, never just to the length announced: net/http starts to watch
+	// for a client that hangs up only when the body has ended
+	for {
+		if len(body) == cap(body) {
+			size := m.grown(int64(len(body)), r.ContentLength)
+			if !m.bodies.take(size) { // both live while one is copied to the other
+				return nil, held, ErrBusy
+			}
+			larger := make([]byte, len(body), size)
+			copy(larger, body)
+			body = larger
+			m.bodies.release(held)
+			held = size
+		}
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if int64(len(body)) > most {
+			return nil, held, ErrTooLarge
+		}
+		if errors.Is(err, io.EOF) {
+			if int64(len(body)) < r.ContentLength {
+				// somebody has read it before
+				return nil, held, badBody(io.ErrUnexpectedEOF)
+			}
+			return body, held, nil
+		}
+		if err != nil {
+			return nil, held, badBody(err)
+		}
+	}
+}
+
+// grown is the size of the memory that takes the place of n bytes that are full.
+func (m *Meter) grown(n, announced int64) int64 {
+	size := min(2*n, m.maxBody.Load()+1)
+	if announced >= n {
+		size = min(size, announced+1)
+	}
+	return max(size, n+1)
+}
+
+// badBody is the error of a body that cannot be read. It is the client's doing, but
+// for an error that knows its own status: Caddy's request_body answers 413.
+func badBody(err error) error {
+	return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading request body: %w", err))
+}
+
+// decode undoes the encoding of a body. What the result needs is charged to the call.
+func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
+	m := c.m
+	most := m.maxBody.Load()
+	limit := min(max(usualRatio*int64(len(body)), firstRead), most)
+	for {
+		// room first: a few bytes may stand for the largest body of all
+		if !m.bodies.take(limit) {
+			return nil, ErrBusy
+		}
+		plain, err := usage.DecodeBody(encoding, body, limit)
+		if err == nil {
+			c.held += int64(len(plain))
+			m.bodies.release(limit - int64(len(plain)))
+			return plain, nil
+		}
+		m.bodies.release(limit)
+		if !errors.Is(err, usage.ErrBodyTooLarge) || limit == most {
+			return nil, err
+		}
+		limit = most
+	}
+}
+
+// setBody puts a body back, with its exact length: reverse_proxy would send an
+// empty body on a retry if the length were unknown.
+func setBody(r *http.Request, body []byte) {
+	r.Body = http.NoBody
+	if len(body) > 0 {
+		r.Body = &replay{body: body}
+	}
+	r.GetBody = nil
+	r.ContentLength = int64(len(body))
+	r.TransferEncoding = nil
+	r.Header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	delete(r.Header, "Transfer-Encoding")
+}
+
+// replay is a body that was read and is sent on. It ends for good when it is closed,
+// as the one that came over the wire would. A second reader gets another one.
+type replay struct {
+	body   []byte
+	at     int
+	closed atomic.Bool // by the transport, which may be reading still
+}
+
+// Read implements io.Reader.
+func (b *replay) Read(p []byte) (int, error) {
+	if b.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	if b.at == len(b.body) {
+		return 0, io.EOF
+	}
+	n := copy(p, b.body[b.at:])
+	b.at += n
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *replay) Close() error {
+	b.closed.Store(true)
+	return nil
+}

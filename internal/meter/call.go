@@ -1,0 +1,252 @@
+package meter
+
+import (
+	"net/http"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// Call is one request on its way. It belongs to the goroutine that serves it.
+type Call struct {
+	// Endpoint is what method, path and headers tell.
+	Endpoint usage.Endpoint
+	// Request is what the body tells; nil before Inspect.
+	Request *usage.Request
+
+	m          *Meter
+	inspected  bool
+	inspectErr error
+
+	sent     []byte // the body as the client sent it
+	encoding string // and how it was encoded
+	body     []byte // as it goes on
+	plain    []byte // the same without usage asked for; nil if it was not
+	accept   []string
+	held     int64 // what body and copies are charged to the budget with
+	cap      int64 // the cap that was written in; 0 if none was
+
+	tap       *tap // &own, once the call is served
+	entries   []Entry
+	refusedBy string
+	shadowed  []string
+	ended     bool
+
+	own     tap
+	result  Outcome
+	line    logEntry
+	entryOf [4]Entry
+}
+
+// Entry is a limiter that has admitted a call.
+type Entry interface {
+	// ID is the instance that admitted.
+	ID() string
+	// Headers tells the client what is left; it is called for the first entry, with
+	// all of them, when the final status is known.
+	Headers(h http.Header, all []Entry)
+	// Settle ends the entry with what the call used.
+	Settle(o *Outcome)
+	// Cancel ends the entry of a call that another limiter refused: it is as if the
+	// call had never been made.
+	Cancel()
+}
+
+// Inspect reads what the request asks for; the body is read whole, and put back
+// with its exact length. It does so once, and gives the same answer again.
+//
+// The error is ErrTooLarge, ErrBusy, one of usage.DecodeBody or usage.ParseRequest, or
+// a caddyhttp.HandlerError where the body could not be read.
+func (c *Call) Inspect(r *http.Request) error {
+	if !c.inspected {
+		c.inspected = true
+		c.inspectErr = c.inspect(r)
+	}
+	return c.inspectErr
+}
+
+func (c *Call) inspect(r *http.Request) error {
+	c.Request = &usage.Request{Endpoint: c.Endpoint, Model: c.Endpoint.Model, Choices: 1}
+	if !c.readable() {
+		return nil
+	}
+	if c.tap != nil {
+		c.tap.meter()
+	}
+
+	body, err := c.receive(r)
+	if err != nil {
+		return err
+	}
+	setBody(r, body)
+	c.sent, c.encoding = body, r.Header.Get("Content-Encoding")
+
+	if c.encoding != "" {
+		if body, err = c.decode(c.encoding, body); err != nil {
+			return err
+		}
+	}
+	req, err := usage.ParseRequest(c.Endpoint, r.Header, body)
+	if err != nil {
+		return err
+	}
+	c.Request, c.body = req, body
+	return nil
+}
+
+// readable tells whether request and response say what the call uses.
+func (c *Call) readable() bool {
+	return c.Endpoint.Class == usage.Spending || c.Endpoint.Class == usage.Unmetered
+}
+
+// receive reads the body of the request.
+func (c *Call) receive(r *http.Request) ([]byte, error) {
+	if c.sent != nil {
+		if _, ours := r.Body.(*replay); ours {
+			// an error route takes over: what the client sent has been read, and sent
+			// on in part perhaps
+			if !c.m.bodies.take(int64(len(c.sent))) {
+				return nil, ErrBusy
+			}
+			c.held += int64(len(c.sent))
+			if c.encoding != "" {
+				r.Header.Set("Content-Encoding", c.encoding)
+			}
+			return c.sent, nil
+		}
+	}
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	body, held, err := c.m.readBody(r)
+	c.held += held
+	return body, err
+}
+
+// Model is the model that the client asked for, empty if it is unknown.
+func (c *Call) Model() string {
+	if c.Request != nil && c.Request.Model != "" {
+		return c.Request.Model
+	}
+	return c.Endpoint.Model
+}
+
+// ModelType is what kind of model is called: text or embedding.
+func (c *Call) ModelType() string {
+	if c.Endpoint.API == usage.OpenAIEmbeddings {
+		return "embedding"
+	}
+	return "text"
+}
+
+// edit puts another body in place of the one that goes on. It is sent plain,
+// however the client had encoded it.
+func (c *Call) edit(r *http.Request, body []byte) {
+	c.m.bodies.force(int64(len(body)))
+	c.held += int64(len(body))
+	c.body = body
+	setBody(r, body)
+	r.Header.Del("Content-Encoding")
+}
+
+// Meter asks for usage where a stream would carry none. The request must have been
+// inspected.
+func (c *Call) Meter(r *http.Request) {
+	if c.plain != nil || !c.mayAsk() || c.m.refusing.has(c.refuser(r), c.m.now()) {
+		return
+	}
+	asking, ok := c.Request.AskUsage(c.body)
+	if !ok {
+		return
+	}
+	c.plain, c.accept = c.body, r.Header["Accept-Encoding"]
+	c.edit(r, asking)
+	// the chunk that was asked for is taken out again, which needs plain text
+	r.Header["Accept-Encoding"] = []string{"identity"}
+}
+
+// mayAsk tells whether usage may have to be asked for, by this limiter or by one
+// further in.
+func (c *Call) mayAsk() bool {
+	if c.Endpoint.API != usage.OpenAIChat && c.Endpoint.API != usage.OpenAICompletions || c.m.leaveUsage.Load() {
+		return false
+	}
+	q := c.Request
+	return q == nil || q.Stream && !q.UsageAsked && !q.Signed
+}
+
+// WriteCap sets the most output tokens of each choice of a call that names no cap.
+func (c *Call) WriteCap(r *http.Request, tokens int64) bool {
+	body, ok := c.Request.WriteCap(c.body, tokens)
+	if !ok {
+		return false
+	}
+	c.cap = tokens
+	c.edit(r, body)
+	return true
+}
+
+// unask makes the request what it was before usage was asked for.
+func (c *Call) unask(r *http.Request) {
+	body := c.plain
+	c.plain = nil
+	if c.cap > 0 {
+		// the edits were noted for the other body
+		if again, err := usage.ParseRequest(c.Endpoint, r.Header, body); err == nil {
+			body, _ = again.WriteCap(body, c.cap)
+		}
+	}
+	c.edit(r, body)
+	delete(r.Header, "Accept-Encoding")
+	if c.accept != nil {
+		r.Header["Accept-Encoding"] = c.accept
+	}
+}
+
+// Add records a limiter that has admitted the call.
+func (c *Call) Add(e Entry) {
+	if c.entries == nil {
+		c.entries = c.entryOf[:0]
+	}
+	c.entries = append(c.entries, e)
+}
+
+// Has tells whether an instance has admitted the call already: one that stands
+// twice on the way counts once.
+func (c *Call) Has(id string) bool {
+	for _, e := range c.entries {
+		if e.ID() == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Entries are the limiters that have admitted the call so far.
+func (c *Call) Entries() []Entry { return c.entries }
+
+// Refused records that an instance refuses the call: what others took is given
+// back. The caller writes the answer.
+func (c *Call) Refused(r *http.Request, id string) {
+	c.refusedBy = id
+	if c.tap == nil {
+		// no limiter outside of this one: nobody else will end the call
+		c.end(r, nil, true)
+	}
+}
+
+// Shadowed records that an instance would have refused the call.
+func (c *Call) Shadowed(id string) { c.shadowed = append(c.shadowed, id) }
+
+// leave ends a call that no limiter has served.
+func (c *Call) leave() {
+	if c.tap == nil {
+		c.ended = true
+		c.release()
+	}
+}
+
+// release gives the memory of the body back.
+func (c *Call) release() {
+	c.m.bodies.release(c.held)
+	c.held, c.body, c.plain = 0, nil, nil
+}

@@ -1,0 +1,152 @@
+package meter
+
+import (
+	"math/bits"
+	"strings"
+	"sync"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+const (
+	// unlearned is what a call is expected to use, in tokens, while nothing is known.
+	unlearned = 4096
+	// leastExpected is the least output that a call without a cap is expected to have,
+	// in tokens.
+	leastExpected = 1024
+)
+
+const (
+	// learnModels bounds the models that are learned apart; the rest are one.
+	learnModels = 200
+	// learnEnough is how many calls make a quantile worth using.
+	learnEnough = 20
+	// learnMost is how many calls are remembered; beyond it all weights are halved,
+	// so that what was long ago fades.
+	learnMost = 1000
+	// modelMax is the longest name of a model that is kept, in bytes. All in use are
+	// far shorter.
+	modelMax = 200
+)
+
+// learned keeps what calls of each model used.
+type learned struct {
+	mu     sync.RWMutex
+	models map[string]*modelUse
+}
+
+// of is what is known of a model; nil, which knows nothing, if no call of it was
+// counted. To ask keeps nothing: anybody can ask for any name, and only answers prove
+// one.
+func (l *learned) of(model string) *modelUse {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if u := l.models[model]; u != nil {
+		return u
+	}
+	if len(l.models) < learnModels && len(model) <= modelMax {
+		return nil
+	}
+	return l.models[""]
+}
+
+// add remembers what a call of a model used. Models past the bound share one entry.
+func (l *learned) add(model string, used *usage.Usage) {
+	u := l.entry(model)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.input.add(used.Input)
+	u.output.add(used.Output)
+	u.total.add(used.Total())
+}
+
+func (l *learned) entry(model string) *modelUse {
+	l.mu.RLock()
+	u := l.models[model]
+	l.mu.RUnlock()
+	if u != nil {
+		return u
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.models == nil {
+		l.models = make(map[string]*modelUse)
+	}
+	if l.models[model] == nil && (len(l.models) >= learnModels || len(model) > modelMax) {
+		model = ""
+	}
+	if u = l.models[model]; u == nil {
+		u = new(modelUse)
+		// the name may be a part of the body, which must not live on with it
+		l.models[strings.Clone(model)] = u
+	}
+	return u
+}
+
+// modelUse is what the calls of one model used. Nil is a model without calls.
+type modelUse struct {
+	mu                   sync.Mutex
+	input, output, total quantiles
+}
+
+// expected is what 95 of 100 calls stay under, in tokens; ok is false while too few
+// are known.
+func (u *modelUse) expected() (input, output, total int64, ok bool) {
+	if u == nil {
+		return 0, 0, 0, false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.total.weight < learnEnough {
+		return 0, 0, 0, false
+	}
+	return u.input.p95(), u.output.p95(), u.total.p95(), true
+}
+
+// quantiles is a histogram of amounts with four buckets to a power of two, so
+// that a quantile is at most a quarter too high.
+type quantiles struct {
+	weight  int
+	buckets [248]uint16
+}
+
+func bucketOf(n int64) int {
+	if n < 4 {
+		return int(max(n, 0))
+	}
+	e := bits.Len64(uint64(n)) - 1
+	return e*4 + int(n>>(e-2)&3) - 4
+}
+
+// top is the largest amount in a bucket.
+func top(b int) int64 {
+	if b < 4 {
+		return int64(b)
+	}
+	e, m := (b+4)/4, int64((b+4)%4)
+	return (4+m+1)<<(e-2) - 1
+}
+
+func (q *quantiles) add(n int64) {
+	if q.weight >= learnMost {
+		q.weight = 0
+		for i := range q.buckets {
+			q.buckets[i] /= 2
+			q.weight += int(q.buckets[i])
+		}
+	}
+	q.buckets[bucketOf(n)]++
+	q.weight++
+}
+
+// p95 is the amount that 95 of 100 calls stay under.
+func (q *quantiles) p95() int64 {
+	rest := q.weight / 20
+	for b := len(q.buckets) - 1; b > 0; b-- {
+		if rest -= int(q.buckets[b]); rest < 0 {
+			return top(b)
+		}
+	}
+	return 0
+}

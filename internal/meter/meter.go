@@ -1,0 +1,137 @@
+// Package meter watches a call on its way through Caddy: it reads what a request
+// asks for, taps the response for what it used, and tells the limiters when the
+// call has ended, exactly once.
+//
+// However many limiters stand in a route, a call has one Call, one tap and one
+// end.
+package meter
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxBody     = 64 << 20
+	DefaultMaxBuffered = 512 << 20
+)
+
+// Options say how calls are metered. The zero value of a field means its default.
+type Options struct {
+	// MaxBody bounds a request body that must be read, in bytes; more is answered
+	// with 413. The default is 64 MiB.
+	MaxBody int64
+	// MaxBuffered bounds the bodies that are held at one time, in bytes; more is
+	// answered with 503. The default is 512 MiB.
+	MaxBuffered int64
+	// LeaveUsage stops the meter from asking for usage where a stream would carry
+	// none.
+	LeaveUsage bool
+}
+
+// Meter is what the calls of a process share. It outlives configs, as calls do.
+type Meter struct {
+	now        func() time.Time
+	maxBody    atomic.Int64
+	leaveUsage atomic.Bool
+	bodies     budget
+	learned    learned
+	refusing   refusing
+}
+
+// New returns a meter with the default options.
+func New() *Meter {
+	m := &Meter{now: time.Now}
+	m.SetOptions(Options{})
+	return m
+}
+
+// SetOptions changes the options for the calls that come.
+func (m *Meter) SetOptions(o Options) {
+	if o.MaxBody == 0 {
+		o.MaxBody = DefaultMaxBody
+	}
+	if o.MaxBuffered == 0 {
+		o.MaxBuffered = DefaultMaxBuffered
+	}
+	m.maxBody.Store(o.MaxBody)
+	m.bodies.max.Store(o.MaxBuffered)
+	m.leaveUsage.Store(o.LeaveUsage)
+}
+
+// callVar is the variable in which a request carries its Call.
+const callVar = "llm.call"
+
+// Call returns the call that a request belongs to. Each pass through a route has
+// one: where an error route takes over after the first has ended, it begins anew.
+func (m *Meter) Call(r *http.Request) *Call {
+	before, ok := caddyhttp.GetVar(r.Context(), callVar).(*Call)
+	if ok && !before.ended {
+		return before
+	}
+	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
+	if ok {
+		c.sent, c.encoding = before.sent, before.encoding
+	}
+	caddyhttp.SetVar(r.Context(), callVar, c)
+	return c
+}
+
+// RequestModel returns the model that a request names, empty if it names none. The
+// body is read for it and put back; release must be called when the request has
+// been served, also after an error. Errors are those of [Call.Inspect].
+func (m *Meter) RequestModel(r *http.Request) (model string, release func(), err error) {
+	c := m.Call(r)
+	if err := c.Inspect(r); err != nil {
+		return "", c.leave, err
+	}
+	return c.Model(), c.leave, nil
+}
+
+// refusing remembers which routes lead to an upstream that does not know
+// stream_options, by the model asked for.
+type refusing struct {
+	mu    sync.RWMutex
+	until map[refuser]time.Time
+}
+
+// refuser is a route, as the client names it.
+type refuser struct{ host, model string }
+
+const (
+	// refusingFor is how long an upstream is left alone; it may learn.
+	refusingFor = time.Hour
+	refusingMax = 1000
+	// hostMax is the longest host name that is remembered, in bytes.
+	hostMax = 255
+)
+
+func (f *refusing) has(k refuser, now time.Time) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return now.Before(f.until[k])
+}
+
+// add remembers a route. Names are the client's: there is an end to their number
+// and to their length.
+func (f *refusing) add(k refuser, now time.Time) {
+	if len(k.host) > hostMax || len(k.model) > modelMax {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.until == nil || len(f.until) >= refusingMax {
+		// those still in use come back at the price of one more call each
+		f.until = make(map[refuser]time.Time)
+	}
+	f.until[k] = now.Add(refusingFor)
+}
+
+func (c *Call) refuser(r *http.Request) refuser { return refuser{r.Host, c.Model()} }

@@ -1,0 +1,138 @@
+package meter
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// Source says where the figures of an outcome come from.
+type Source string
+
+// The sources of usage.
+const (
+	SourceReported  Source = "reported"  // by the response
+	SourceEstimated Source = "estimated" // from the request and what was delivered
+	SourceNone      Source = "none"      // nothing was used
+)
+
+// Outcome is what a call used in the end. It is valid while it is settled.
+type Outcome struct {
+	// Usage is what the serving model used, and Other what other models used inside
+	// the call.
+	Usage usage.Usage
+	Other []usage.ModelUsage
+	// Source tells how far to trust the figures.
+	Source Source
+	// ServedModel is the model that answered, empty if the response names none.
+	ServedModel string
+	// Status is what the client got, or the one that the handler's error stands for. It
+	// is 0 if nothing was answered, and 499 where reverse_proxy notes that the client
+	// went away before there was an answer.
+	Status int
+}
+
+// All is what all models used together.
+func (o *Outcome) All() usage.Usage {
+	u := o.Usage
+	for i := range o.Other {
+		u.Add(&o.Other[i].Usage)
+	}
+	return u
+}
+
+// outcome decides what the call used. No usage is not zero usage: a call that a
+// provider may have worked for, and that did not report, costs what it was
+// expected to. returned is false if a handler panicked.
+func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
+	o := &c.result
+	*o = Outcome{Source: SourceNone, Status: c.tap.status}
+	answered := o.Status != 0
+	if !answered && err != nil {
+		o.Status = statusOf(err)
+	}
+	if c.tap.resp == nil || c.Request == nil {
+		return o // nobody wants to know
+	}
+	report := c.tap.report(returned && err == nil)
+	o.ServedModel, o.Other = report.Model, report.Other
+
+	if report.Found && (report.Complete || report.Failed) {
+		o.Usage, o.Source = report.Usage, SourceReported
+		if !report.Failed {
+			c.m.learned.add(c.Model(), &o.Usage)
+		}
+		return o
+	}
+	if !c.worked(o.Status, answered, r.Context().Err() != nil, &report) {
+		return o
+	}
+
+	o.Source = SourceEstimated
+	o.Usage = report.Usage
+	if !report.Found {
+		o.Usage.Input = c.Request.PromptTokens()
+	}
+	// what was cut off may have gone on at the provider's
+	o.Usage.Output = max(o.Usage.Output, (report.Delivered+3)/4, c.ExpectedOutput())
+	return o
+}
+
+// worked tells whether a provider may have worked for a call without usage. gone is
+// set if the client went away.
+func (c *Call) worked(status int, answered, gone bool, report *usage.Report) bool {
+	switch {
+	case c.Endpoint.Class != usage.Spending:
+		return false // let pass uncounted, by the operator's word
+	case report.Found || report.Delivered > 0 || len(report.Other) > 0:
+		return true
+	case gone && (!answered || status == statusClientGone):
+		return true // before the header: it may have been at work
+	case !answered && status == 0:
+		return false // no handler answered
+	case status < 200 || status > 299:
+		return false
+	default:
+		return !report.Failed
+	}
+}
+
+// statusClientGone is what reverse_proxy notes when the client has hung up before
+// there was an answer.
+const statusClientGone = 499
+
+// statusOf is the status that an error of a handler stands for.
+func statusOf(err error) int {
+	var he caddyhttp.HandlerError
+	if errors.As(err, &he) && he.StatusCode != 0 {
+		return he.StatusCode
+	}
+	return http.StatusInternalServerError
+}
+
+// ExpectedOutput is the output that the call is expected to have, in tokens. The
+// request must have been inspected.
+func (c *Call) ExpectedOutput() int64 {
+	if c.Endpoint.API == usage.OpenAIEmbeddings {
+		return 0
+	}
+	_, n, _, _ := c.m.learned.of(c.Model()).expected()
+	n = max(n, leastExpected)
+	if most := c.Request.OutputCap(); most > 0 {
+		n = min(n, most)
+	}
+	return n
+}
+
+// Typical is what calls of the model use, in tokens: what 95 of 100 stay under,
+// whatever this call asks for.
+func (c *Call) Typical() (input, output, total int64) {
+	input, output, total, ok := c.m.learned.of(c.Model()).expected()
+	if !ok {
+		return unlearned, unlearned, unlearned
+	}
+	return input, output, total
+}

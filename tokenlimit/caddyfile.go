@@ -1,0 +1,47 @@
+package tokenlimit
+
+import (
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+const directive = "token_limit"
+
+func init() {
+	httpcaddyfile.RegisterHandlerDirective(directive, parseCaddyfile)
+}
+
+func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	t := new(Handler)
+	if err := t.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
+	}
+	return t, t.Tag(h)
+}
+
+// UnmarshalCaddyfile reads the handler. Syntax:
+//
+//	token_limit [<matcher>] [<name>] {
+//		consumer_based
+//		key       <placeholder>...
+//		limit     <amount> <unit> per <window> [burst <n>] [shadow]
+//		limit     <n> concurrent [shadow]
+//		share     <pool>
+//		mode      charge_after | reserve | strict
+//		timezone  <IANA name>
+//		unmetered deny | allow
+//		headers   on | off
+//		reject    <status> [<message>]
+//		errors
+//		shadow
+//	}
+//
+// A unit is requests, tokens, input_tokens, output_tokens or uncached_tokens. A
+// window is minute, hour, day, week or month, a duration, or `rolling <duration>`.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return h.Config.UnmarshalCaddyfile(d)
+}
+
+// Interface guards
+var _ caddyfile.Unmarshaler = (*Handler)(nil)

@@ -86,6 +86,7 @@ func (w *Window) firstDay(y int, m time.Month, d int) time.Time {
 	case week:
 		t := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 		d -= (int(t.Weekday()) + 6) % 7
+	default: // a day is its own
 	}
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -25,7 +24,7 @@ func takes(n int) []store.Take {
 
 // pair reserves and settles one call.
 func pair(b *testing.B, s *Store, r *store.Reservation, results []store.Result, actual []int64) {
-	k, err := s.Reserve(context.Background(), r, results)
+	k, err := s.Reserve(b.Context(), r, results)
 	if err != nil || k == nil {
 		b.Fatal(k, err)
 	}
@@ -63,7 +62,7 @@ func BenchmarkReserveSettleAmongStreams(b *testing.B) {
 			r := &store.Reservation{Entity: app(0), Takes: takes(3), Lease: time.Hour}
 			results, actual := make([]store.Result, 3), actuals(3)
 			for range streams {
-				if k, err := s.Reserve(context.Background(), r, results); err != nil || k == nil {
+				if k, err := s.Reserve(b.Context(), r, results); err != nil || k == nil {
 					b.Fatal(k, err)
 				}
 			}
@@ -119,7 +118,7 @@ func BenchmarkRefuseWhenFull(b *testing.B) {
 	r := &store.Reservation{Entity: app(1000), Takes: takes, Lease: time.Minute}
 	b.ReportAllocs()
 	for b.Loop() {
-		if k, err := s.Reserve(context.Background(), r, results); err == nil || k != nil {
+		if k, err := s.Reserve(b.Context(), r, results); err == nil || k != nil {
 			b.Fatal(k, err)
 		}
 	}
@@ -129,13 +128,13 @@ func BenchmarkEntities(b *testing.B) {
 	const n = 100_000
 	s := New(Options{MaxEntities: n})
 	for i := range n {
-		if err := s.Adjust(context.Background(), app(i), monthly, 1); err != nil {
+		if err := s.Adjust(b.Context(), app(i), monthly, 1); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Entities(context.Background(), "tokens", "", 100); err != nil {
+		if _, err := s.Entities(b.Context(), "tokens", "", 100); err != nil {
 			b.Fatal(err)
 		}
 	}

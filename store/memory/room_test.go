@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -42,7 +41,7 @@ func (w *world) call(e store.Entity, known bool, rules ...*store.Rule) (*store.T
 	for _, rule := range rules {
 		r.Takes = append(r.Takes, store.Take{Rule: rule, Limit: 100, Need: 1, Charge: 1})
 	}
-	k, err := w.Reserve(context.Background(), &r, make([]store.Result, len(rules)))
+	k, err := w.Reserve(w.Context(), &r, make([]store.Result, len(rules)))
 	if err == nil && k == nil {
 		w.Fatalf("%+v is refused", e)
 	}
@@ -52,7 +51,7 @@ func (w *world) call(e store.Entity, known bool, rules ...*store.Rule) (*store.T
 func (w *world) used(e store.Entity, r *store.Rule) int64 {
 	w.Helper()
 	var results [1]store.Result
-	if err := w.Read(context.Background(), e, []*store.Rule{r}, results[:]); err != nil {
+	if err := w.Read(w.Context(), e, []*store.Rule{r}, results[:]); err != nil {
 		w.Fatal(err)
 	}
 	return results[0].Used
@@ -91,7 +90,7 @@ func TestFullStoreRefusesOnlyNewUnknownConsumers(t *testing.T) {
 	if _, err := w.call(store.Entity{Instance: "shared"}, false, hourly); err != nil {
 		t.Errorf("the counter all share: %v", err)
 	}
-	if err := w.Adjust(context.Background(), app(n+3), hourly, 5); err != nil {
+	if err := w.Adjust(t.Context(), app(n+3), hourly, 5); err != nil {
 		t.Errorf("adjusting: %v", err)
 	}
 	for i := range n {
@@ -155,7 +154,7 @@ func TestCallsUnderWayKeepTheirPlace(t *testing.T) {
 	take := []store.Take{{Rule: hourly, Limit: 100, Need: 1}} // admits by what is used, and takes nothing
 	var tickets []*store.Ticket
 	for i := range 3 {
-		k, err := w.Reserve(context.Background(), &store.Reservation{Entity: app(i), Takes: take, Lease: time.Minute}, make([]store.Result, 1))
+		k, err := w.Reserve(t.Context(), &store.Reservation{Entity: app(i), Takes: take, Lease: time.Minute}, make([]store.Result, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +207,7 @@ func TestRefusedConsumersTakeNoRoom(t *testing.T) {
 	w := newWorld(t, 10)
 	take := []store.Take{{Rule: hourly, Limit: 0, Need: 1, Charge: 1}}
 	for i := range 1000 {
-		k, err := w.Reserve(context.Background(), &store.Reservation{Entity: app(i), Takes: take}, make([]store.Result, 1))
+		k, err := w.Reserve(t.Context(), &store.Reservation{Entity: app(i), Takes: take}, make([]store.Result, 1))
 		if k != nil || err != nil {
 			t.Fatalf("got %v, %v", k, err)
 		}
@@ -222,7 +221,7 @@ func TestSettledCallsInFlightLeaveNothing(t *testing.T) {
 	w := newWorld(t, 10)
 	for i := range 1000 {
 		r := store.Reservation{Entity: app(i), Lease: time.Hour, Takes: []store.Take{{Rule: inFlight, Limit: 1, Need: 1, Hold: 1}}}
-		k, err := w.Reserve(context.Background(), &r, make([]store.Result, 1))
+		k, err := w.Reserve(t.Context(), &r, make([]store.Result, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +264,7 @@ func TestTrafficDropsWhatIsOver(t *testing.T) {
 	if w.Len() > n+n/20 {
 		t.Errorf("%d entities, want hardly more than %d", w.Len(), n)
 	}
-	names, err := w.Entities(context.Background(), "tokens", "", 3*n)
+	names, err := w.Entities(t.Context(), "tokens", "", 3*n)
 	if err != nil || len(names) != n {
 		t.Errorf("lists %d, %v, want those %d that are not over", len(names), err, n)
 	}
@@ -274,7 +273,7 @@ func TestTrafficDropsWhatIsOver(t *testing.T) {
 func TestCountersOfOldRulesGoFirst(t *testing.T) {
 	w := newWorld(t, 0)
 	e := store.Entity{Instance: "shared"}
-	hold, err := w.Reserve(context.Background(), &store.Reservation{
+	hold, err := w.Reserve(t.Context(), &store.Reservation{
 		Entity: e, Lease: 1000 * time.Hour, Takes: []store.Take{{Rule: inFlight, Limit: 5, Need: 1, Hold: 1}},
 	}, make([]store.Result, 1))
 	if err != nil {
@@ -295,7 +294,7 @@ func TestCountersOfOldRulesGoFirst(t *testing.T) {
 		t.Errorf("%d counters are kept", n)
 	}
 	var results [1]store.Result
-	if err := w.Read(context.Background(), e, []*store.Rule{inFlight}, results[:]); err != nil || results[0].Held != 1 {
+	if err := w.Read(t.Context(), e, []*store.Rule{inFlight}, results[:]); err != nil || results[0].Held != 1 {
 		t.Errorf("got %+v, %v, want one call in flight", results[0], err)
 	}
 	w.Settle(hold, nil)
@@ -336,7 +335,7 @@ func TestForeignTicketsAreIgnored(t *testing.T) {
 	w := newWorld(t, 0)
 	k := &store.Ticket{Entity: app(0), Lines: []store.Line{{Rule: hourly}}}
 	w.Settle(k, []int64{5})
-	if err := w.Renew(context.Background(), []*store.Ticket{k}, time.Minute); err != nil || w.Len() != 0 {
+	if err := w.Renew(t.Context(), []*store.Ticket{k}, time.Minute); err != nil || w.Len() != 0 {
 		t.Errorf("got %v, %d entities", err, w.Len())
 	}
 }
@@ -364,7 +363,7 @@ func bytesPerEntity(t testing.TB, n int) float64 {
 	}
 	before := heapBytes()
 	for _, name := range names {
-		k, err := s.Reserve(context.Background(), &store.Reservation{
+		k, err := s.Reserve(t.Context(), &store.Reservation{
 			Entity: store.Entity{Instance: "tokens", Consumer: name}, Takes: takes, Lease: time.Minute,
 		}, results)
 		if err != nil {

@@ -72,6 +72,7 @@ func (c *modelCounter) used(r *store.Rule, now int64) *big.Int {
 		level := c.levelAt(r, now)
 		sum.Add(level.Num(), new(big.Int).Sub(level.Denom(), big.NewInt(1)))
 		sum.Div(sum, level.Denom()) // rounds up
+	default: // nothing is kept
 	}
 	return sum
 }
@@ -100,6 +101,7 @@ func (c *modelCounter) change(r *store.Rule, now, in, amount int64) {
 			level.SetInt64(0)
 		}
 		c.level, c.at = level, now
+	default: // nothing is kept
 	}
 }
 

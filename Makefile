@@ -1,0 +1,68 @@
+# make build   bin/caddy, with the modules of this repository
+# make run     build, and start Caddyfile.example
+# make test    every test, with the race detector
+# make lint    what CI checks besides
+# make bench   every benchmark
+# make fuzz    every fuzz target, FUZZTIME each
+# make clean   take out what the others made
+
+CADDY_VERSION := v2.11.9
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+MODULE        := github.com/llmlimits/caddy-llm-limits
+FUZZTIME      ?= 30s
+
+# The tags and flags of xcaddy but -trimpath, and its CGO_ENABLED=0 for the linters
+# too: thus Caddy is compiled once for all of them.
+TAGS := -tags nobadger,nomysql,nopgx
+export XCADDY_GO_BUILD_FLAGS := -ldflags "-w -s" $(TAGS)
+
+SOURCES := go.mod go.sum $(shell find . \( -name .git -o -name bin -o -name node_modules -o -name testdata \) -prune \
+	-o -type f -name '*.go' ! -name '*_test.go' -print)
+
+# Real SDK clients, for the tests that use them.
+SDK      := integration/sdk
+SDK_LOCK := $(wildcard $(SDK)/package-lock.json)
+NPM      := $(shell command -v npm 2>/dev/null)
+ifneq ($(and $(SDK_LOCK),$(NPM)),)
+SDK_READY := $(SDK)/node_modules/.package-lock.json
+endif
+
+.PHONY: build run test lint bench fuzz clean
+
+build: bin/caddy
+
+bin/caddy: $(SOURCES)
+	go tool xcaddy build $(CADDY_VERSION) --output $@ --with $(MODULE)@v0.0.0=.
+
+run: build
+	bin/caddy run --config Caddyfile.example
+
+test: $(SDK_READY)
+	go test $(TAGS) -race -shuffle=on ./...
+
+$(SDK)/node_modules/.package-lock.json: $(SDK_LOCK)
+	npm ci --prefix $(SDK) --no-audit --no-fund
+	touch $@
+
+lint: export CGO_ENABLED := 0
+lint: build
+	go mod tidy -diff
+	go vet $(TAGS) ./...
+	go run $(GOLANGCI_LINT) run
+	bin/caddy fmt --diff Caddyfile.example >/dev/null
+	bin/caddy validate --config Caddyfile.example
+
+bench:
+	go test $(TAGS) -run '^$$' -bench . -benchmem ./...
+
+fuzz:
+	@set -e; for pkg in $$(go list ./...); do \
+		listed=$$(go test $(TAGS) -list '^Fuzz' "$$pkg"); \
+		for target in $$(printf '%s\n' "$$listed" | grep '^Fuzz' || :); do \
+			echo "$$pkg $$target"; \
+			go test $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg"; \
+		done; \
+	done
+
+clean:
+	rm -rf bin $(SDK)/node_modules

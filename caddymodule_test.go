@@ -1,0 +1,92 @@
+package llmlimits
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+)
+
+// adapt turns a Caddyfile into JSON, and fails on what `caddy fmt` or an adapter
+// would complain about.
+func adapt(t *testing.T, text string) []byte {
+	t.Helper()
+	if formatted := caddyfile.Format([]byte(text)); string(formatted) != text {
+		t.Errorf("not formatted; caddy fmt makes it\n%s", formatted)
+	}
+	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		t.Fatalf("adapting: %v", err)
+	}
+	for _, w := range warnings {
+		t.Errorf("warning of the adapter: %s", w)
+	}
+	return config
+}
+
+func TestCaddyfilesOfTheDocumentationLoad(t *testing.T) {
+	example, err := os.ReadFile("Caddyfile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pasted := regexp.MustCompile("(?s)```caddyfile\n(\\{.*?\n)```").FindSubmatch(readme)
+	if pasted == nil {
+		t.Fatal("README.md has no Caddyfile")
+	}
+	// the switch to a real provider is in comments: what it leads to must load, too
+	provider := regexp.MustCompile(`(?m)^(\t+)# ((\t*)(reverse_proxy https|header_up|\}$))`).ReplaceAllString(string(example), "$1$2")
+
+	for _, tc := range []struct{ name, text string }{
+		{"example", string(example)},
+		{"example with a real provider", strings.Replace(provider, "\treverse_proxy 127.0.0.1:9080\n\n", "", 1)},
+		{"readme", string(pasted[1])},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var config caddy.Config
+			if err := json.Unmarshal(adapt(t, tc.text), &config); err != nil {
+				t.Fatal(err)
+			}
+			if err := caddy.Validate(&config); err != nil {
+				t.Errorf("validating: %v", err)
+			}
+		})
+	}
+}
+
+func TestDirectivesHaveTheirPlace(t *testing.T) {
+	// the other way round than they run
+	config := adapt(t, `:0 {
+	respond "ok"
+	handle /v1/* {
+		respond "v1"
+	}
+	token_limit {
+		limit 1 requests per minute
+	}
+	api_key_auth {
+		key a sha256:d044463b6a7678708e01561788c68427a73e3ed92652940783ca56df4689fe1e
+	}
+	encode gzip
+}
+`)
+	var got []string
+	for _, m := range regexp.MustCompile(`"handler":"(\w+)"`).FindAllSubmatch(config, -1) {
+		got = append(got, string(m[1]))
+	}
+	order := []string{"encode", "api_key_auth", "token_limit", "subroute", "static_response"}
+	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
+	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+4], order[:4]) {
+		t.Errorf("handlers run in the order %q, want %q", got, order)
+	}
+}

@@ -1,0 +1,231 @@
+// Package integration runs the modules as users do: a real Caddy from a Caddyfile,
+// reverse_proxy, a real upstream, and bytes on sockets.
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	_ "github.com/llmlimits/caddy-llm-limits"
+)
+
+// gateway is a running Caddy. There is one at a time.
+type gateway struct {
+	t      *testing.T
+	addr   string // host:port of the site
+	admin  string // socket of the admin endpoint
+	logs   *logFile
+	client *http.Client
+}
+
+// start runs Caddy with sites that a Caddyfile describes. In it {site} is the
+// address to serve on, {upstream} that of the upstream, and {name} is a word that no
+// other test uses, for the names of instances: counts live as long as the process.
+func start(t *testing.T, up *upstream, caddyfile string) *gateway {
+	t.Helper()
+	dir := t.TempDir()
+	g := &gateway{
+		t: t, admin: filepath.Join(dir, "admin.sock"),
+		logs:   &logFile{path: filepath.Join(dir, "caddy.log")},
+		client: &http.Client{Transport: &http.Transport{}},
+	}
+	// a port that was free may be taken by the time Caddy wants it: another is tried
+	var err error
+	for range 10 {
+		g.addr = freeAddr(t)
+		if err = g.tryLoad(up, caddyfile); err == nil || !strings.Contains(err.Error(), "address already in use") {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		g.client.CloseIdleConnections()
+		if err := caddy.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// adapt turns a Caddyfile into JSON, with the options that all tests need.
+func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
+	global := fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t}\n", g.admin, g.logs.path)
+	if rest, ok := strings.CutPrefix(strings.TrimSpace(caddyfile), "{\n"); ok {
+		caddyfile = global + rest
+	} else {
+		caddyfile = global + "}\n" + caddyfile
+	}
+	upAddr := ""
+	if up != nil {
+		upAddr = up.addr
+	}
+	text := strings.NewReplacer("{site}", "http://"+g.addr, "{upstream}", upAddr, "{name}", testName(g.t)).Replace(caddyfile)
+	body, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	for _, w := range warnings {
+		if !strings.Contains(w.Message, "not formatted") {
+			g.t.Logf("adapting: %s", w)
+		}
+	}
+	return body, err
+}
+
+// testName is a word made of the test's name.
+func testName(t *testing.T) string {
+	return strings.NewReplacer("/", "-", " ", "-", "_", "-").Replace(t.Name())
+}
+
+func (g *gateway) tryLoad(up *upstream, caddyfile string) error {
+	config, err := g.adapt(up, caddyfile)
+	if err != nil {
+		return err
+	}
+	return caddy.Load(config, true)
+}
+
+// reload replaces the config.
+func (g *gateway) reload(up *upstream, caddyfile string) {
+	g.t.Helper()
+	if err := g.tryLoad(up, caddyfile); err != nil {
+		g.t.Fatal(err)
+	}
+	g.client.CloseIdleConnections()
+}
+
+// answer is a response, read to its end.
+type answer struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// call sends a request with a key; an empty key sends none.
+func (g *gateway) call(method, path, key, body string, header ...string) answer {
+	g.t.Helper()
+	a, err := g.try(context.Background(), method, path, key, body, header...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return a
+}
+
+func (g *gateway) try(ctx context.Context, method, path, key, body string, header ...string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+g.addr+path, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := g.client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(text)}, err
+}
+
+// chat sends a chat completion.
+func (g *gateway) chat(key string) answer {
+	g.t.Helper()
+	return g.call("POST", "/v1/chat/completions", key, `{"model":"gpt-4o-mini","max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`)
+}
+
+// adminGet reads from the admin endpoint.
+func (g *gateway) adminGet(path string, into any) int {
+	g.t.Helper()
+	c := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", g.admin)
+		},
+		DisableKeepAlives: true,
+	}}
+	resp, err := c.Get("http://localhost" + path)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if into != nil && resp.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(body, into); err != nil {
+			g.t.Fatalf("%s: %v in %s", path, err, body)
+		}
+	}
+	return resp.StatusCode
+}
+
+// row is a line of GET /llm/usage.
+type row struct {
+	Instance, Rule, Consumer, Unit   string
+	Limit, Used, Reserved, Remaining int64
+}
+
+// used is what is charged to a consumer under a rule of an instance of this test.
+func (g *gateway) used(instance, consumer, rule string) row {
+	g.t.Helper()
+	var rows []row
+	q := url.Values{"instance": {testName(g.t) + instance}}
+	if consumer != "" {
+		q.Set("consumer", consumer)
+	}
+	g.adminGet("/llm/usage?"+q.Encode(), &rows)
+	for _, r := range rows {
+		if r.Consumer == consumer && r.Rule == rule {
+			return r
+		}
+	}
+	g.t.Fatalf("no counter of %s for %q under %q in %+v", instance, consumer, rule, rows)
+	return row{}
+}
+
+// logFile is what Caddy logs.
+type logFile struct {
+	path string
+	mu   sync.Mutex
+}
+
+func (l *logFile) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, err := os.ReadFile(l.path)
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

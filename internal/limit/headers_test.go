@@ -17,7 +17,7 @@ import (
 
 // structured is a structured field (RFC 9651) with one string and whole numbers as
 // parameters.
-var structured = regexp.MustCompile(`^"(?:[ !#-\[\]-~]|\\["\\])*"(?:;[a-z*][a-z0-9_.*-]*=-?[0-9]{1,15})+$`)
+var structured = regexp.MustCompile(`^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(?:;[a-z*][a-z0-9_.*-]*=-?[0-9]{1,15})+$`)
 
 // ruleOf is a rule that is ready to be checked.
 func ruleOf(t testing.TB, line string) *rule {
@@ -228,9 +228,17 @@ func TestSeconds(t *testing.T) {
 		in   time.Duration
 		want int64
 	}{
-		{-time.Hour, 1}, {0, 1}, {1, 1}, {time.Second, 1}, {time.Second + 1, 2}, {59_999 * time.Millisecond, 60},
-		{2_147_483 * time.Second, 2_147_483}, {2_147_483*time.Second + 1, 2_147_483}, {31 * 24 * time.Hour, 2_147_483},
-		{math.MaxInt64, 2_147_483}, {math.MinInt64, 1},
+		{-time.Hour, 1},
+		{0, 1},
+		{1, 1},
+		{time.Second, 1},
+		{time.Second + 1, 2},
+		{59_999 * time.Millisecond, 60},
+		{2_147_483 * time.Second, 2_147_483},
+		{2_147_483*time.Second + 1, 2_147_483},
+		{31 * 24 * time.Hour, 2_147_483},
+		{math.MaxInt64, 2_147_483},
+		{math.MinInt64, 1},
 	} {
 		if got := seconds(tc.in); got != tc.want {
 			t.Errorf("%s: got %d, want %d", tc.in, got, tc.want)
@@ -243,8 +251,15 @@ func TestSpan(t *testing.T) {
 		in   time.Duration
 		want string
 	}{
-		{-time.Second, "0s"}, {0, "0s"}, {1, "1ms"}, {850 * time.Millisecond, "850ms"}, {999_999_999, "1s"},
-		{time.Second, "1s"}, {5400 * time.Millisecond, "6s"}, {6 * time.Minute, "6m0s"}, {720 * time.Hour, "720h0m0s"},
+		{-time.Second, "0s"},
+		{0, "0s"},
+		{1, "1ms"},
+		{850 * time.Millisecond, "850ms"},
+		{999_999_999, "1s"},
+		{time.Second, "1s"},
+		{5400 * time.Millisecond, "6s"},
+		{6 * time.Minute, "6m0s"},
+		{720 * time.Hour, "720h0m0s"},
 		{math.MaxInt64, "2562047h47m16.854775807s"},
 	} {
 		if got := span(tc.in); got != tc.want {

@@ -92,6 +92,7 @@ func (l *Limiter) take(ru *rule, w *wants) store.Take {
 	switch l.config.Mode {
 	case ChargeAfter:
 		t.IgnoreHeld = true
+	case Reserve: // any room will do
 	case Strict:
 		t.Need = max(t.Hold, 1)
 		if w.more > 0 && ru.unit != InputTokens {
@@ -113,6 +114,7 @@ func (w *wants) capWithin(e *entry) int64 {
 			most = min(most, e.results[i].Got)
 		case Tokens, UncachedTokens:
 			most = min(most, e.results[i].Got-w.input)
+		default: // counts no output
 		}
 	}
 	return most / w.choices

@@ -27,8 +27,10 @@ func TestRegister(t *testing.T) {
 		{"two names", &instance{name: "a"}, &instance{name: "b"}, nil},
 		{"two unnamed ones by different keys", &instance{id: "x"}, &instance{id: "y"}, nil},
 		{"a name twice", &instance{name: "a"}, &instance{name: "a"}, []string{`the name "a" stands here twice`, "share a"}},
-		{"two unnamed ones by the same key", &instance{id: "x", key: []string{"{a}", "{b}"}}, &instance{id: "x", key: []string{"{a}", "{b}"}},
-			[]string{"two unnamed token_limit", "({a} {b})", "give each a name"}},
+		{
+			"two unnamed ones by the same key", &instance{id: "x", key: []string{"{a}", "{b}"}}, &instance{id: "x", key: []string{"{a}", "{b}"}},
+			[]string{"two unnamed token_limit", "({a} {b})", "give each a name"},
+		},
 		{"two unnamed ones for all", &instance{id: "x"}, &instance{id: "x"}, []string{"two unnamed token_limit", "shared by all callers", "give each a name"}},
 		{"a pool", pool(nil, rules), pool(nil, rules), nil},
 		{"a pool of named members", &instance{name: "a", pool: "gpu", rules: rules}, &instance{name: "b", pool: "gpu", rules: rules}, nil},

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -82,7 +83,7 @@ func TestStreamIsAskedAgainWithoutUsage(t *testing.T) {
 			g := newGateway(t, []object{use(t, l), proxy(newUpstream(t, test.upstream.ServeHTTP))}, nil)
 			for n := range 2 {
 				test.upstream.seen = nil
-				res := g.post(t, t.Context(), chatPath, streamBody)
+				res := g.post(t.Context(), t, chatPath, streamBody)
 				got := readAll(t, res)
 				want := test.body
 				if test.status == 200 {
@@ -214,7 +215,7 @@ func TestHeldAnswerHasItsOwnHeader(t *testing.T) {
 	m := New()
 	l := newLimiter(m, "l")
 	g := newGateway(t, []object{use(t, l), proxy(upstream)}, nil)
-	res := g.post(t, t.Context(), chatPath, streamBody)
+	res := g.post(t.Context(), t, chatPath, streamBody)
 	if got := readAll(t, res); res.StatusCode != 400 || got != "no" {
 		t.Errorf("got %d %q", res.StatusCode, got)
 	}
@@ -258,7 +259,7 @@ func TestErrorBehindAHeldAnswerIsReturned(t *testing.T) {
 		return io.ErrNoProgress
 	})
 	err := serve(w, newRequest(http.MethodPost, chatPath, streamBody), next, l)
-	if err != io.ErrNoProgress || runs != 1 || w.Code != 400 || w.Body.String() != unknownOption {
+	if !errors.Is(err, io.ErrNoProgress) || runs != 1 || w.Code != 400 || w.Body.String() != unknownOption {
 		t.Errorf("error %v, %d runs, got %d %q", err, runs, w.Code, w.Body)
 	}
 }
@@ -343,4 +344,26 @@ func TestRefusingUpstreamsAreBounded(t *testing.T) {
 	if len(f.until) > refusingMax || f.has(long, now) {
 		t.Error("a long name is kept")
 	}
+}
+
+func TestClientGoesWhileALongErrorIsLetGo(t *testing.T) {
+	m := New()
+	l := newLimiter(m, "l")
+	w := &brokenWriter{httptest.NewRecorder(), 10}
+	next := handler(func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusBadRequest)
+		if _, err := w.Write(make([]byte, maxHeldError)); err != nil {
+			t.Errorf("got error %v", err)
+		}
+		if _, err := io.WriteString(w, "x"); !errors.Is(err, errHungUp) {
+			t.Errorf("got error %v", err)
+		}
+		return nil
+	})
+	if err := serve(w, newRequest(http.MethodPost, chatPath, streamBody), next, l); err != nil {
+		t.Fatal(err)
+	}
+	l.wait(t)
+	l.once(t)
+	nothingHeld(t, m)
 }

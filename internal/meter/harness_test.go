@@ -322,7 +322,7 @@ func newUpstream(t testing.TB, h http.HandlerFunc) string {
 }
 
 // post sends a call and returns the answer; its body must be read.
-func (g *gateway) post(t testing.TB, ctx context.Context, path, body string, headers ...string) *http.Response {
+func (g *gateway) post(ctx context.Context, t testing.TB, path, body string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+path, strings.NewReader(body))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 const secret = "sk-live-0123456789"
@@ -20,6 +23,7 @@ const secret = "sk-live-0123456789"
 func TestLogObject(t *testing.T) {
 	cached := strings.Replace(chatAnswer, `"total_tokens":21`,
 		`"total_tokens":21,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":5}`, 1)
+	moderations := usage.Identify(http.MethodPost, &url.URL{Path: "/v1/moderations"}, nil).API
 	tests := []struct {
 		name   string
 		vars   map[string]string
@@ -60,7 +64,7 @@ func TestLogObject(t *testing.T) {
 		},
 		{
 			name: "of a free call", path: "/v1/moderations", body: plainBody, answer: chatAnswer,
-			want: `{"consumer":"default","api":"unknown","usage_source":"none"}`,
+			want: `{"consumer":"default","api":"` + moderations.String() + `","usage_source":"none"}`,
 		},
 	}
 	for _, test := range tests {
@@ -144,7 +148,7 @@ func TestAccessLogHasTheObjectOfTheLastCall(t *testing.T) {
 	})
 	file := filepath.Join(t.TempDir(), "access.log")
 	g := newLoggingGateway(t, []object{use(t, first), use(t, fail)}, []object{use(t, second), use(t, give)}, file)
-	res := g.post(t, t.Context(), chatPath, plainBody, "Authorization", "Bearer "+secret)
+	res := g.post(t.Context(), t, chatPath, plainBody, "Authorization", "Bearer "+secret)
 	readAll(t, res)
 	g.stop() // an entry is written when the handlers have returned
 	raw, err := os.ReadFile(file)

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -110,31 +111,6 @@ func TestRequestModelAndLimitersShareABody(t *testing.T) {
 	}
 }
 
-func TestErrorRouteBehindAHandlerThatAskedForTheModel(t *testing.T) {
-	m := New()
-	l := newLimiter(m, "l")
-	l.cap = 10
-	r := newRequest(http.MethodPost, chatPath, plainBody)
-	_, release, err := m.RequestModel(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release() // the route has failed
-	next := handler(func(w http.ResponseWriter, r *http.Request) error {
-		if b, _ := io.ReadAll(r.Body); string(b) != `{"max_completion_tokens":10,`+plainBody[1:] {
-			t.Errorf("%q goes on", b)
-		}
-		return answer(200, document, chatAnswer)(w, r)
-	})
-	if err := serve(httptest.NewRecorder(), r, next, l); err != nil {
-		t.Fatal(err)
-	}
-	if o := l.wait(t); o.Source != SourceReported {
-		t.Errorf("got %+v", o)
-	}
-	nothingHeld(t, m)
-}
-
 func TestInspectGivesTheSameAnswerAgain(t *testing.T) {
 	m := New()
 	m.SetOptions(Options{MaxBody: 10})
@@ -175,5 +151,49 @@ func TestModelTypes(t *testing.T) {
 		if got := m.Call(newRequest(http.MethodPost, path, "{}")).ModelType(); got != want {
 			t.Errorf("%s: %s", path, got)
 		}
+	}
+}
+
+func TestCapIsNotWrittenOverTheClients(t *testing.T) {
+	m := New()
+	r := newRequest(http.MethodPost, chatPath, `{"model":"m","max_tokens":5}`)
+	c := m.Call(r)
+	if err := c.Inspect(r); err != nil {
+		t.Fatal(err)
+	}
+	if c.WriteCap(r, 10) {
+		t.Error("a cap was written")
+	}
+	if b, _ := io.ReadAll(r.Body); string(b) != `{"model":"m","max_tokens":5}` {
+		t.Errorf("%q goes on", b)
+	}
+	c.leave()
+	nothingHeld(t, m)
+}
+
+func TestEntriesAreInTheOrderOfTheRoute(t *testing.T) {
+	m := New()
+	var ls []*limiter
+	for i := range 6 { // more than a call has room for at first
+		ls = append(ls, newLimiter(m, fmt.Sprint(i)))
+	}
+	next := handler(func(w http.ResponseWriter, r *http.Request) error {
+		for i, e := range m.Call(r).Entries() {
+			if e.ID() != fmt.Sprint(i) {
+				t.Errorf("entry %d is %s", i, e.ID())
+			}
+		}
+		return answer(200, document, chatAnswer)(w, r)
+	})
+	w := httptest.NewRecorder()
+	if err := serve(w, newRequest(http.MethodPost, chatPath, plainBody), next, ls...); err != nil {
+		t.Fatal(err)
+	}
+	if w.Header().Get("X-Left") != "6" || ls[0].headers != 1 || ls[1].headers != 0 {
+		t.Errorf("header %v", w.Header())
+	}
+	for _, l := range ls {
+		l.wait(t)
+		l.once(t)
 	}
 }

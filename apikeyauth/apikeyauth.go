@@ -282,12 +282,13 @@ func (h *Handler) checkModel(r *http.Request, allowed *allowlist) (release func(
 		return func() {}, nil
 	}
 	model, release, err := h.meter.RequestModel(r)
+	other := h.meter.Call(r).OtherModel()
 	switch {
 	case err != nil:
 		return release, err
 	case model == "":
 		return release, modelRefusal("this API key is limited to certain models, and the model of this call is not known")
-	case !allowed.allows(model):
+	case !allowed.allows(model), other != "" && !allowed.allows(other):
 		return release, modelRefusal("this API key may not use the model of this call")
 	}
 	return release, nil

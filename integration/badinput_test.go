@@ -62,6 +62,8 @@ func TestBadInputHasAnAnswerAndCostsNothing(t *testing.T) {
 		{"two keys", keyA, path, `{"model":"gpt-4o"}`, []string{"X-Api-Key", keyB}, 401, "invalid_api_key"},
 		{"model not in the list", keyB, path, `{"model":"o1"}`, nil, 403, "model_not_allowed"},
 		{"no model under a list", keyB, path, `{"messages":[]}`, nil, 403, "model_not_allowed"},
+		{"model in the body against the path", keyB, "/openai/deployments/gpt-4o/chat/completions", `{"model":"o1"}`, nil, 403, "model_not_allowed"},
+		{"model in the path against the body", keyB, "/openai/deployments/o1/chat/completions", `{"model":"gpt-4o"}`, nil, 403, "model_not_allowed"},
 		{"no model allowed", keyUnbound, path, `{"model":"gpt-4o"}`, nil, 403, "model_not_allowed"},
 		{"batch", keyA, "/v1/batches", `{"input_file_id":"f"}`, nil, 403, "endpoint_not_metered"},
 		{"background", keyA, "/v1/responses", `{"model":"gpt-4o","input":"x","background":true}`, nil, 403, "endpoint_not_metered"},

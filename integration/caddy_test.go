@@ -13,8 +13,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,7 +28,8 @@ import (
 
 // gateway is a running Caddy. There is one at a time.
 type gateway struct {
-	t      *testing.T
+	t      testing.TB
+	run    int64
 	addr   string // host:port of the site
 	admin  string // socket of the admin endpoint
 	logs   *logFile
@@ -36,11 +39,11 @@ type gateway struct {
 // start runs Caddy with sites that a Caddyfile describes. In it {site} is the
 // address to serve on, {upstream} that of the upstream, and {name} is a word that no
 // other test uses, for the names of instances: counts live as long as the process.
-func start(t *testing.T, up *upstream, caddyfile string) *gateway {
+func start(t testing.TB, up *upstream, caddyfile string) *gateway {
 	t.Helper()
 	dir := t.TempDir()
 	g := &gateway{
-		t: t, admin: filepath.Join(dir, "admin.sock"),
+		t: t, run: runs.Add(1), admin: filepath.Join(dir, "admin.sock"),
 		logs:   &logFile{path: filepath.Join(dir, "caddy.log")},
 		client: &http.Client{Transport: &http.Transport{}},
 	}
@@ -64,7 +67,7 @@ func start(t *testing.T, up *upstream, caddyfile string) *gateway {
 	return g
 }
 
-func freeAddr(t *testing.T) string {
+func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,7 +89,7 @@ func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
 	if up != nil {
 		upAddr = up.addr
 	}
-	text := strings.NewReplacer("{site}", "http://"+g.addr, "{upstream}", upAddr, "{name}", testName(g.t)).Replace(caddyfile)
+	text := strings.NewReplacer("{site}", "http://"+g.addr, "{upstream}", upAddr, "{name}", g.testName()).Replace(caddyfile)
 	body, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
 	for _, w := range warnings {
 		if !strings.Contains(w.Message, "not formatted") {
@@ -96,9 +99,12 @@ func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
 	return body, err
 }
 
-// testName is a word made of the test's name.
-func testName(t *testing.T) string {
-	return strings.NewReplacer("/", "-", " ", "-", "_", "-").Replace(t.Name())
+// runs numbers the gateways, so that a test that runs twice begins at nothing.
+var runs atomic.Int64
+
+// testName is a word that this gateway alone uses.
+func (g *gateway) testName() string {
+	return strings.NewReplacer("/", "-", " ", "-", "_", "-").Replace(g.t.Name()) + "-" + strconv.FormatInt(g.run, 10)
 }
 
 func (g *gateway) tryLoad(up *upstream, caddyfile string) error {
@@ -200,7 +206,7 @@ type row struct {
 func (g *gateway) used(instance, consumer, rule string) row {
 	g.t.Helper()
 	var rows []row
-	q := url.Values{"instance": {testName(g.t) + instance}}
+	q := url.Values{"instance": {g.testName() + instance}}
 	if consumer != "" {
 		q.Set("consumer", consumer)
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-
 func TestKeysGoNowhere(t *testing.T) {
 	status := http.StatusOK
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +127,7 @@ func TestLogSaysWhatACallUsedAndWho(t *testing.T) {
 		}
 		return len(got) == 3
 	})
-	name := testName(t)
+	name := g.testName()
 	served := entry{"app-a", "openai.chat", "gpt-4o-mini", "a", "gpt-4o-mini-2024-07-18", 20, 40, 60, "reported", "", ""}
 	second, third := served, entry{Consumer: "app-a", API: "openai.chat", Model: "gpt-4o-mini", KeyID: "a", Source: "none", RefusedBy: name, Shadow: name + "-shadow"}
 	second.Shadow = name + "-shadow"
@@ -156,7 +155,7 @@ func TestErrorRouteGetsTheRefusal(t *testing.T) {
 	}`)
 	g.chat(keyA)
 	a := g.chat(keyA)
-	if want := "requests per day|1|1|rate_limit_exceeded|" + testName(t); a.Status != 429 || a.Body != want {
+	if want := "requests per day|1|1|rate_limit_exceeded|" + g.testName(); a.Status != 429 || a.Body != want {
 		t.Errorf("%d %s, want %s", a.Status, a.Body, want)
 	}
 	if a.Header.Get("Retry-After") == "" || a.Header.Get("X-RateLimit-Remaining") != "0" || a.Header.Get("X-RateLimit-Ban-Level") != "daily" {

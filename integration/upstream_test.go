@@ -26,7 +26,7 @@ type seen struct {
 }
 
 // newUpstream serves with a handler; nil is one that answers each call with 60 tokens.
-func newUpstream(t *testing.T, h http.HandlerFunc) *upstream {
+func newUpstream(t testing.TB, h http.HandlerFunc) *upstream {
 	t.Helper()
 	if h == nil {
 		h = sixtyTokens

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -146,42 +147,16 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 }
 
 // setBody puts a body back, with its exact length: reverse_proxy would send an
-// empty body on a retry if the length were unknown.
+// empty body on a retry if the length were unknown. The reader is one that net/http
+// knows to be in memory, so that header and body leave in one write.
 func setBody(r *http.Request, body []byte) {
 	r.Body = http.NoBody
 	if len(body) > 0 {
-		r.Body = &replay{body: body}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	r.GetBody = nil
 	r.ContentLength = int64(len(body))
 	r.TransferEncoding = nil
 	r.Header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	delete(r.Header, "Transfer-Encoding")
-}
-
-// replay is a body that was read and is sent on. It ends for good when it is closed,
-// as the one that came over the wire would. A second reader gets another one.
-type replay struct {
-	body   []byte
-	at     int
-	closed atomic.Bool // by the transport, which may be reading still
-}
-
-// Read implements io.Reader.
-func (b *replay) Read(p []byte) (int, error) {
-	if b.closed.Load() {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	if b.at == len(b.body) {
-		return 0, io.EOF
-	}
-	n := copy(p, b.body[b.at:])
-	b.at += n
-	return n, nil
-}
-
-// Close implements io.Closer.
-func (b *replay) Close() error {
-	b.closed.Store(true)
-	return nil
 }

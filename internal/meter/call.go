@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -17,10 +18,11 @@ type Call struct {
 	inspected  bool
 	inspectErr error
 
-	sent     []byte // the body as the client sent it
-	encoding string // and how it was encoded
-	body     []byte // as it goes on
-	plain    []byte // the same without usage asked for; nil if it was not
+	sent     []byte        // the body as the client sent it
+	encoding string        // and how it was encoded
+	put      io.ReadCloser // what the request got in its place
+	body     []byte        // as it goes on
+	plain    []byte        // the same without usage asked for; nil if it was not
 	accept   []string
 	held     int64 // what body and copies are charged to the budget with
 	cap      int64 // the cap that was written in; 0 if none was
@@ -77,7 +79,7 @@ func (c *Call) inspect(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	setBody(r, body)
+	c.set(r, body)
 	c.sent, c.encoding = body, r.Header.Get("Content-Encoding")
 
 	if c.encoding != "" {
@@ -101,7 +103,7 @@ func (c *Call) readable() bool {
 // receive reads the body of the request.
 func (c *Call) receive(r *http.Request) ([]byte, error) {
 	if c.sent != nil {
-		if _, ours := r.Body.(*replay); ours {
+		if r.Body == c.put {
 			// an error route takes over: what the client sent has been read, and sent
 			// on in part perhaps
 			if !c.m.bodies.take(int64(len(c.sent))) {
@@ -130,6 +132,15 @@ func (c *Call) Model() string {
 	return c.Endpoint.Model
 }
 
+// OtherModel is the model that the body names where the path names one as well. It
+// has no effect at the vendors who put it in the path, but may elsewhere.
+func (c *Call) OtherModel() string {
+	if c.Request == nil {
+		return ""
+	}
+	return c.Request.BodyModel
+}
+
 // ModelType is what kind of model is called: text or embedding.
 func (c *Call) ModelType() string {
 	if c.Endpoint.API == usage.OpenAIEmbeddings {
@@ -144,8 +155,14 @@ func (c *Call) edit(r *http.Request, body []byte) {
 	c.m.bodies.force(int64(len(body)))
 	c.held += int64(len(body))
 	c.body = body
-	setBody(r, body)
+	c.set(r, body)
 	r.Header.Del("Content-Encoding")
+}
+
+// set puts a body back, and remembers that it is ours.
+func (c *Call) set(r *http.Request, body []byte) {
+	setBody(r, body)
+	c.put = r.Body
 }
 
 // Meter asks for usage where a stream would carry none. The request must have been

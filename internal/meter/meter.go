@@ -78,7 +78,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
 	if ok {
-		c.sent, c.encoding = before.sent, before.encoding
+		c.sent, c.encoding, c.put = before.sent, before.encoding, before.put
 	}
 	caddyhttp.SetVar(r.Context(), callVar, c)
 	return c

@@ -63,7 +63,7 @@ func (l *Limiter) worst(call *meter.Call) (wants, *Refusal) {
 		}
 	}
 	w := wants{input: q.PromptWorst(), output: q.OutputCap(), choices: max(q.Choices, 1)}
-	if (w.output == 0 || q.CapImplied) && l.output && call.Endpoint.API != usage.OpenAIEmbeddings {
+	if (w.output == 0 || q.CapImplied) && l.output && call.Endpoint.API.Generates() {
 		w.writeCap = true
 		w.output = leastCap * w.choices
 		w.more = (mostCap - leastCap) * w.choices

@@ -141,12 +141,18 @@ func (c *Call) OtherModel() string {
 	return c.Request.BodyModel
 }
 
-// ModelType is what kind of model is called: text or embedding.
+// ModelType is what kind of model is called: text, embedding, image or audio.
 func (c *Call) ModelType() string {
-	if c.Endpoint.API == usage.OpenAIEmbeddings {
+	switch c.Endpoint.API {
+	case usage.OpenAIEmbeddings, usage.GeminiEmbed, usage.OllamaEmbed, usage.CohereEmbed:
 		return "embedding"
+	case usage.OpenAIImages:
+		return "image"
+	case usage.OpenAIAudio:
+		return "audio"
+	default:
+		return "text"
 	}
-	return "text"
 }
 
 // edit puts another body in place of the one that goes on. It is sent plain,

@@ -62,7 +62,9 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 
 	if report.Found && (report.Complete || report.Failed) {
 		o.Usage, o.Source = report.Usage, SourceReported
-		if !report.Failed {
+		if report.LacksInput() {
+			o.Usage.Input, o.Source = c.Request.PromptTokens(), SourceEstimated
+		} else if !report.Failed {
 			c.m.learned.add(c.Model(), &o.Usage)
 		}
 		return o
@@ -116,7 +118,7 @@ func statusOf(err error) int {
 // ExpectedOutput is the output that the call is expected to have, in tokens. The
 // request must have been inspected.
 func (c *Call) ExpectedOutput() int64 {
-	if c.Endpoint.API == usage.OpenAIEmbeddings {
+	if !c.Endpoint.API.Generates() {
 		return 0
 	}
 	_, n, _, _ := c.m.learned.of(c.Model()).expected()

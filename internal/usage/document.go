@@ -42,9 +42,9 @@ type value struct {
 type document struct {
 	values []value
 	kept   []byte
-	last   []int32 // by slot: index into values plus one
-	text   []int64 // by slot: decoded bytes
-	once   uint64  // nodes that came already
+	last   []int32                // by slot: index into values plus one
+	text   []int64                // by slot: decoded bytes
+	once   [maxOnce/64 + 1]uint64 // by node.once: nodes that came already
 	dirty  bool
 }
 
@@ -56,7 +56,7 @@ func newDocument(slots int) document {
 func (d *document) reset() {
 	d.values = d.values[:0]
 	d.kept = d.kept[:0]
-	d.once = 0
+	d.once = [len(d.once)]uint64{}
 	if d.dirty {
 		clear(d.last)
 		clear(d.text)

@@ -14,10 +14,14 @@ type reqEdit struct {
 	optionsOpen  int     // behind its brace; 0 if it is null
 	optionsEmpty bool
 	usage        reqSpan    // the value of include_usage
-	caps         [4]reqSpan // caps that are null, from reqMaxTokens on
-	largest      int64      // of the caps in the body, foreign ones too
-	capped       bool       // nothing to write
-	asked        bool       // AskUsage has edited
+	caps         [5]reqSpan // caps that are null, from reqMaxTokens on
+	config       reqSpan    // the config for the cap, where it is null
+	configOpen   int        // behind its brace; 0 if it is absent or null
+	configEmpty  bool
+	configCap    reqSpan // a cap in it that is none
+	largest      int64   // of the caps in the body, foreign ones too
+	capped       bool    // nothing to write
+	asked        bool    // AskUsage has edited
 }
 
 // AskUsage makes a streamed OpenAI chat or completion report its usage, by
@@ -58,22 +62,32 @@ func (r *Request) WriteCap(body []byte, n int64) ([]byte, bool) {
 		return body, false
 	}
 	field := reqMaxTokens
+	configs := reqConfigsOf(r.API)
 	switch r.API {
 	case OpenAIChat:
 		// The older name stays with the clients, and servers, that use it.
 		if e.null(reqMaxCompletionTokens).at > 0 || e.null(reqMaxTokens).at == 0 {
 			field = reqMaxCompletionTokens
 		}
-	case OpenAICompletions, AnthropicMessages:
-	case OpenAIResponses:
+	case OpenAICompletions, AnthropicMessages, CohereChat, MistralChat:
+	case OpenAIResponses, LMStudioChat:
 		field = reqMaxOutputTokens
-	case UnknownAPI, OpenAIEmbeddings:
-		return body, false
+	case LlamaCPPCompletion:
+		field = reqNPredict
+	case BedrockInvoke, BedrockInvokeStream:
+		return body, false // the body does not tell which cap its model takes
+	default:
+		if len(configs) == 0 || len(configs[0].caps) == 0 {
+			return body, false
+		}
 	}
 	// A foreign cap member may act beside this one.
 	r.Cap, r.CapImplied = max(e.largest, n), false
 	e.capped = true
 	value := strconv.FormatInt(n, 10)
+	if len(configs) > 0 {
+		return e.writeConfigCap(body, &configs[0], value), true
+	}
 	if null := e.null(field); null.at > 0 {
 		return e.replace(body, null, value), true
 	}

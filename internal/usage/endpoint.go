@@ -6,37 +6,6 @@ import (
 	"strings"
 )
 
-// API is a wire format that is read with full knowledge of its fields.
-type API uint8
-
-// The formats. Anything else is UnknownAPI and is metered by shape or estimate.
-const (
-	UnknownAPI API = iota
-	OpenAIChat
-	OpenAICompletions
-	OpenAIResponses
-	OpenAIEmbeddings
-	AnthropicMessages
-)
-
-// String is the name that logs and metrics use.
-func (a API) String() string {
-	switch a {
-	case OpenAIChat:
-		return "openai.chat"
-	case OpenAICompletions:
-		return "openai.completions"
-	case OpenAIResponses:
-		return "openai.responses"
-	case OpenAIEmbeddings:
-		return "openai.embeddings"
-	case AnthropicMessages:
-		return "anthropic.messages"
-	default:
-		return "unknown"
-	}
-}
-
 // Dialect is the vendor whose SDK has to understand an error.
 type Dialect uint8
 
@@ -129,20 +98,23 @@ type endpointRow struct {
 var endpointRows = []endpointRow{
 	// https://platform.openai.com/docs/api-reference
 	{"chat/completions", OpenAIChat, OpenAI, Spending},
+	{"fim/completions", MistralChat, OpenAI, Spending},
+	{"agents/completions", MistralChat, OpenAI, Spending},
 	{"completions", OpenAICompletions, OpenAI, Spending},
 	{"responses", OpenAIResponses, OpenAI, Spending},
 	{"responses/compact", UnknownAPI, OpenAI, Spending},
 	{"responses/input_tokens", UnknownAPI, OpenAI, Free},
 	{"responses/*/cancel", UnknownAPI, OpenAI, Free},
-	{"api/embeddings", UnknownAPI, Ollama, Spending},
+	{"api/embeddings", OllamaEmbed, Ollama, Spending},
 	{"embeddings", OpenAIEmbeddings, OpenAI, Spending},
-	{"images/generations", UnknownAPI, OpenAI, Spending},
-	{"images/edits", UnknownAPI, OpenAI, Spending},
-	{"images/variations", UnknownAPI, OpenAI, Spending},
-	{"audio/transcriptions", UnknownAPI, OpenAI, Spending},
-	{"audio/translations", UnknownAPI, OpenAI, Spending},
-	{"audio/speech", UnknownAPI, OpenAI, Spending},
-	{"moderations", UnknownAPI, OpenAI, Free},
+	{"images/generations", OpenAIImages, OpenAI, Spending},
+	{"images/edits", OpenAIImages, OpenAI, Spending},
+	{"images/variations", OpenAIImages, OpenAI, Spending},
+	{"audio/transcriptions", OpenAIAudio, OpenAI, Spending},
+	{"audio/translations", OpenAIAudio, OpenAI, Spending},
+	{"audio/speech", OpenAIAudio, OpenAI, Spending},
+	{"moderations", OpenAIModerations, OpenAI, Free},
+	{"ocr", MistralOCR, OpenAI, Spending},
 
 	// https://docs.claude.com/en/api; Vertex takes the same body without a model.
 	{"messages/count_tokens", UnknownAPI, Anthropic, Free},
@@ -157,10 +129,11 @@ var endpointRows = []endpointRow{
 	{"publishers/anthropic/models/{model}:streamrawpredict", AnthropicMessages, Anthropic, Spending},
 
 	// https://ai.google.dev/api and Vertex AI
-	{"{model}:generatecontent", UnknownAPI, Gemini, Spending},
-	{"{model}:streamgeneratecontent", UnknownAPI, Gemini, Spending},
-	{"{model}:embedcontent", UnknownAPI, Gemini, Spending},
-	{"{model}:batchembedcontents", UnknownAPI, Gemini, Spending},
+	{"{model}:generatecontent", GeminiGenerate, Gemini, Spending},
+	{"{model}:streamgeneratecontent", GeminiStream, Gemini, Spending},
+	{"{model}:embedcontent", GeminiEmbed, Gemini, Spending},
+	{"{model}:batchembedcontents", GeminiEmbed, Gemini, Spending},
+	{"publishers/google/models/{model}:predict", VertexPredict, Gemini, Spending},
 	{"{model}:predict", UnknownAPI, Gemini, Spending},
 	{"publishers/*/models/{model}:rawpredict", UnknownAPI, OpenAI, Spending},
 	{"publishers/*/models/{model}:streamrawpredict", UnknownAPI, OpenAI, Spending},
@@ -169,7 +142,8 @@ var endpointRows = []endpointRow{
 	{"{model}:predictlongrunning", UnknownAPI, Gemini, Unmetered},
 	{"{model}:batchgeneratecontent", UnknownAPI, Gemini, Unmetered},
 	{"{model}:asyncbatchembedcontent", UnknownAPI, Gemini, Unmetered},
-	{"interactions", UnknownAPI, Gemini, Spending},
+	{"interactions", GeminiInteractions, Gemini, Spending},
+	{"interactions/*/cancel", UnknownAPI, Gemini, Free},
 	{"cachedcontents", UnknownAPI, Gemini, Unmetered},
 	{"tunedmodels", UnknownAPI, Gemini, Unmetered},
 	{"tuningjobs", UnknownAPI, Gemini, Unmetered},
@@ -178,25 +152,39 @@ var endpointRows = []endpointRow{
 	{"authtokens", UnknownAPI, Gemini, Minting},
 
 	// https://docs.aws.amazon.com/bedrock/latest/APIReference
-	{"model/{model+}/invoke", UnknownAPI, Bedrock, Spending},
-	{"model/{model+}/invoke-with-response-stream", UnknownAPI, Bedrock, Spending},
+	{"model/{model+}/invoke", BedrockInvoke, Bedrock, Spending},
+	{"model/{model+}/invoke-with-response-stream", BedrockInvokeStream, Bedrock, Spending},
 	{"model/{model+}/invoke-with-bidirectional-stream", UnknownAPI, Bedrock, Upgrade},
-	{"model/{model+}/converse", UnknownAPI, Bedrock, Spending},
-	{"model/{model+}/converse-stream", UnknownAPI, Bedrock, Spending},
+	{"model/{model+}/converse", BedrockConverse, Bedrock, Spending},
+	{"model/{model+}/converse-stream", BedrockConverseStream, Bedrock, Spending},
 	{"model/{model+}/count-tokens", UnknownAPI, Bedrock, Free},
 	{"async-invoke", UnknownAPI, Bedrock, Unmetered},
 	{"model-invocation-job", UnknownAPI, Bedrock, Unmetered},
 	{"model-customization-jobs", UnknownAPI, Bedrock, Unmetered},
 
 	// https://docs.ollama.com/api; loading and building models is for its owner.
-	{"api/chat", UnknownAPI, Ollama, Spending},
-	{"api/generate", UnknownAPI, Ollama, Spending},
-	{"api/embed", UnknownAPI, Ollama, Spending},
+	{"api/chat", OllamaChat, Ollama, Spending},
+	{"api/generate", OllamaGenerate, Ollama, Spending},
+	{"api/embed", OllamaEmbed, Ollama, Spending},
 	{"api/show", UnknownAPI, Ollama, Free},
 	{"api/pull", UnknownAPI, Ollama, Unmetered},
 	{"api/push", UnknownAPI, Ollama, Unmetered},
 	{"api/create", UnknownAPI, Ollama, Unmetered},
 	{"api/copy", UnknownAPI, Ollama, Unmetered},
+
+	// Servers of one's own: LM Studio, TGI (SGLang takes the path of TGI), llama.cpp.
+	{"api/v1/chat", LMStudioChat, OpenAI, Spending},
+	{"generate", TGIGenerate, OpenAI, Spending},
+	{"generate_stream", TGIStream, OpenAI, Spending},
+	{"completion", LlamaCPPCompletion, OpenAI, Spending},
+	{"infill", LlamaCPPCompletion, OpenAI, Spending},
+
+	// https://docs.cohere.com/reference; others offer the same rankings.
+	{"v1/chat", CohereChat, OpenAI, Spending},
+	{"v2/chat", CohereChat, OpenAI, Spending},
+	{"v1/embed", CohereEmbed, OpenAI, Spending},
+	{"v2/embed", CohereEmbed, OpenAI, Spending},
+	{"rerank", CohereRerank, OpenAI, Spending},
 
 	// Credentials that reach the provider past this gateway.
 	{"realtime/client_secrets", UnknownAPI, OpenAI, Minting},

@@ -14,8 +14,23 @@ type family struct {
 // families are asked in this order until one knows the document. The last one takes
 // what is left.
 var families = []family{
+	metricsFamily,
+	chatFamily,
 	anthropicFamily,
+	batchFamily,
+	cohereFamily, // before responses: its older chat ends with a response too
 	responsesFamily,
+	geminiFamily,
+	interactionsFamily,
+	ollamaFamily,
+	mistralFamily,
+	bedrockFamily,
+	imagesFamily,
+	ocrFamily,
+	tgiFamily,
+	llamaFamily,
+	lmStudioFamily,
+	audioFamily,
 	openaiFamily,
 }
 

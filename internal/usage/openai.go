@@ -34,6 +34,16 @@ var openaiFamily = family{
 	extract: extractOpenAI,
 }
 
+// chatFamily is the part of openaiFamily that is known by its choices, which no other
+// family has: most events are told at once.
+var chatFamily = family{
+	name:      "openai chat",
+	positions: openaiFamily.positions,
+	extract: func(v view, t *tally) bool {
+		return v.kind(chatChoice) != typeAbsent && extractOpenAI(v, t)
+	},
+}
+
 const (
 	chatModel = iota
 	chatUsage

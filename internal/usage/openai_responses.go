@@ -13,7 +13,7 @@ var responsesFamily = family{
 	positions: append(append([]position{
 		responsesType:   {"type", word},
 		responsesDelta:  {"delta", text},
-		responsesNested: {"response", mark},
+		responsesNested: {"response", typedText},
 	}, responsesPositions("")...), responsesPositions("response.")...),
 	extract: extractResponses,
 }

@@ -16,7 +16,8 @@ type Request struct {
 	// BodyModel is what the body names where the path names a model too; the body's
 	// has no effect at the vendors that put it in the path. Empty otherwise.
 	BodyModel string
-	// Stream is set if the body asks for a stream.
+	// Stream is set if a stream is asked for: by the body, by the path where that
+	// decides, or by saying nothing where streams are the default.
 	Stream bool
 	// UsageAsked is set if the client itself asked for usage in its stream.
 	UsageAsked bool
@@ -89,6 +90,7 @@ const reqDefaultCap = 16
 // is no JSON object let through.
 func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error) {
 	r := &Request{Endpoint: ep, Model: ep.Model, Choices: 1}
+	r.Stream = ep.API.streams()
 	r.Signed = strings.HasPrefix(header.Get("Authorization"), "AWS4-")
 
 	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
@@ -108,6 +110,16 @@ func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error
 	return r, nil
 }
 
+// streams tells whether the API answers with a stream if the body says nothing.
+func (a API) streams() bool {
+	switch a {
+	case GeminiStream, OllamaChat, OllamaGenerate, BedrockInvokeStream, BedrockConverseStream, TGIStream:
+		return true
+	default:
+		return false
+	}
+}
+
 type reqKind uint8
 
 const (
@@ -119,7 +131,9 @@ const (
 
 // reqContentKind decides how a body is read; boundary is that of a form.
 func reqContentKind(ep Endpoint, types []string, body []byte) (kind reqKind, boundary string, bad *BadRequest) {
-	if ep.API != UnknownAPI {
+	switch ep.API {
+	case UnknownAPI, OpenAIImages, OpenAIAudio: // pictures and recordings come in forms
+	default:
 		return reqJSON, "", nil
 	}
 	if len(types) > 1 {
@@ -171,7 +185,7 @@ func (r *Request) readJSON(body []byte, must bool) *BadRequest {
 // finish draws together what depends on more than one member.
 func (s *reqScanner) finish() {
 	r := s.r
-	if r.API == OpenAICompletions || r.API == UnknownAPI {
+	if r.API == OpenAICompletions || r.API == LlamaCPPCompletion || r.API == UnknownAPI {
 		r.Choices = reqMul(r.Choices, max(1, s.prompts))
 	}
 	s.references(reqIsImage)
@@ -180,12 +194,22 @@ func (s *reqScanner) finish() {
 	switch r.API {
 	case OpenAIChat:
 		known = s.capOf[reqMaxTokens] || s.capOf[reqMaxCompletionTokens]
-	case OpenAIResponses:
+	case OpenAIResponses, LMStudioChat:
 		known = s.capOf[reqMaxOutputTokens]
-	case OpenAICompletions, OpenAIEmbeddings, AnthropicMessages:
+	case BedrockInvoke, BedrockInvokeStream:
+		// Each family of models takes its own cap, and refuses the others'.
+		known = s.capOf[reqMaxTokens] || s.capOf[reqMaxGenLen] || s.configs.capped
+	case LlamaCPPCompletion:
+		known = s.capOf[reqNPredict] || s.capOf[reqMaxCompletionTokens] || s.capOf[reqMaxTokens]
+	case OpenAICompletions, OpenAIEmbeddings, AnthropicMessages, CohereChat, MistralChat:
 		known = s.capOf[reqMaxTokens]
-	case UnknownAPI:
+	case UnknownAPI, OpenAIImages, OpenAIAudio, OpenAIModerations, MistralOCR:
 		known = true
+	default:
+		known = s.configs.capped
+	}
+	if r.API == GeminiGenerate || r.API == GeminiStream || r.API.bedrock() {
+		r.Stream = r.API.streams() // the path decides, whatever the body says
 	}
 	r.edit.capped, r.edit.largest = known || s.endless, r.Cap
 	switch {

@@ -10,10 +10,13 @@ const (
 	reqStreamOptions
 	reqN
 	reqBestOf
+	reqNumGenerations
+	reqNCompletions
 	reqMaxTokens
 	reqMaxCompletionTokens
 	reqMaxOutputTokens
 	reqNPredict
+	reqMaxGenLen
 	reqBackground
 	reqNControls
 )
@@ -32,6 +35,13 @@ const (
 	reqConversation          // as reqStored
 	reqMCP                   // as reqServerTool, if not empty
 	reqContainer             // as reqStored
+	reqCached                // as reqStored
+	reqInteraction           // as reqStored
+	reqAgent                 // as reqStored
+	reqConnectors            // as reqStored
+	reqTokenIDs              // of an earlier answer
+	reqToolConfig            // tools, functions, as Converse declares them
+	reqStoredPrompt          // as reqStored
 )
 
 // reqLongestName is the length of the longest name that is looked up.
@@ -94,11 +104,13 @@ func reqFieldOf(name []byte) reqField {
 // reqControlNames are the members that hold numbers.
 var reqControlNames = [reqNControls]string{
 	reqN: "n", reqBestOf: "best_of", reqMaxTokens: "max_tokens", reqMaxCompletionTokens: "max_completion_tokens",
-	reqMaxOutputTokens: "max_output_tokens", reqNPredict: "n_predict",
+	reqMaxOutputTokens: "max_output_tokens", reqNPredict: "n_predict", reqMaxGenLen: "max_gen_len",
+	reqNumGenerations: "num_generations", reqNCompletions: "n_cmpl",
 }
 
 // reqReasons say why a prompt is not all in the body.
 var reqReasons = map[reqField]string{
 	reqStored: "previous_response_id", reqConversation: "conversation", reqContainer: "a container",
-	reqMCP: "server tools", reqServerTool: "server tools",
+	reqMCP: "server tools", reqServerTool: "server tools", reqConnectors: "server tools",
+	reqStoredPrompt: "a stored prompt", reqCached: "cached content", reqInteraction: "an earlier interaction", reqAgent: "an agent",
 }

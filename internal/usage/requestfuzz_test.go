@@ -122,9 +122,15 @@ func FuzzParseRequest(f *testing.F) {
 		if len(body) == 0 {
 			return
 		}
-		r, err := ParseRequest(Endpoint{API: API(api % 6)}, reqHeader, body)
-		if err == nil {
+		r, err := ParseRequest(Endpoint{API: API(api) % (LMStudioChat + 1)}, reqHeader, body)
+		switch {
+		case err != nil:
+		case r.API <= AnthropicMessages:
 			agrees(t, r, body)
+		case !json.Valid(body):
+			t.Fatalf("accepted %q, which is not JSON", body)
+		case r.PromptTokens() > r.PromptWorst() || r.Cap < 0 || r.Choices < 0 || r.Media < r.Images:
+			t.Fatalf("%+v: %q", r, body)
 		}
 	})
 }

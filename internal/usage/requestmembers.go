@@ -73,7 +73,13 @@ func (s *reqScanner) top() bool {
 			break
 		}
 		name, same := s.name(raw)
-		field := reqFieldOf(name)
+		if c := s.configOf(name); c != nil {
+			if !s.config(c, raw) {
+				return false
+			}
+			continue
+		}
+		field := s.fieldOf(name)
 		if field < reqNControls {
 			if !same {
 				s.bad = reqVariant(string(name))
@@ -112,6 +118,9 @@ func (s *reqScanner) control(field reqField) (ok bool) {
 	case reqModel:
 		return s.model()
 	case reqStream:
+		if s.word("null") {
+			return true
+		}
 		r.Stream, ok = s.flag("stream")
 		return ok
 	case reqBackground:
@@ -119,7 +128,7 @@ func (s *reqScanner) control(field reqField) (ok bool) {
 		return ok
 	case reqStreamOptions:
 		return s.streamOptions()
-	case reqN, reqBestOf:
+	case reqN, reqBestOf, reqNumGenerations, reqNCompletions:
 		n, _, ok := s.count(reqControlNames[field], false)
 		r.Choices = max(r.Choices, n)
 		return ok
@@ -157,7 +166,8 @@ func (s *reqScanner) field(field reqField) bool {
 	case reqAside:
 		_, ok := s.compact(2)
 		return ok
-	case reqStored, reqConversation, reqContainer, reqMCP, reqServerTool:
+	case reqStored, reqConversation, reqContainer, reqMCP, reqServerTool,
+		reqCached, reqInteraction, reqAgent, reqConnectors, reqStoredPrompt:
 		size, ok := s.compact(2)
 		if ok && (size > 2 && !s.wasNull() || field == reqServerTool && size == 2) {
 			r.external(reqReasons[field])
@@ -165,6 +175,10 @@ func (s *reqScanner) field(field reqField) bool {
 		return ok
 	case reqPictures:
 		return s.content(reqImage, reqOther, 2)
+	case reqToolConfig:
+		return s.toolConfig()
+	case reqTokenIDs:
+		return s.content(reqItem, reqOther, 2)
 	case reqOcrDocument:
 		return s.content(reqFileURL, reqOther, 2)
 	default:
@@ -181,7 +195,7 @@ func (s *reqScanner) wasNull() bool {
 // several prompts is answered.
 func (s *reqScanner) list(prompts bool) bool {
 	r := s.r
-	chat := r.API != OpenAICompletions && r.API != OpenAIEmbeddings
+	chat := r.API != OpenAICompletions && r.API.Generates()
 	if s.peek() != '[' {
 		if c := s.peek(); chat && (c == '"' || c == '{') {
 			r.Messages++

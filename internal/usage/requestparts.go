@@ -26,6 +26,8 @@ const (
 	reqMediaType                 // of the data beside it
 	reqResult                    // base64 of a generated image, else text
 	reqEncrypted                 // reasoning that only the vendor can read
+	reqFileURI                   // a file that the vendor fetches
+	reqBytes                     // base64 in a media object of Bedrock
 )
 
 func reqPartOf(name []byte) reqPart {

@@ -13,6 +13,7 @@ const (
 type reqFrame struct {
 	types     uint8
 	kind      reqMedia
+	media     bool  // it says what kind
 	data      int64 // bytes
 	result    int64 // bytes
 	id        bool
@@ -69,6 +70,14 @@ func (s *reqScanner) contentString(own, parent reqPart) (raw []byte, ok bool) {
 			r.external("file_id")
 		}
 		r.markup += size
+	case reqBytes:
+		r.inline(s.medium, size)
+	case reqFileURI:
+		if size > 0 {
+			r.Media++
+			r.external("a file")
+		}
+		r.markup += size
 	case reqURL:
 		switch parent {
 		case reqSource:
@@ -103,7 +112,7 @@ func (s *reqScanner) contentObject(own reqPart, depth int) bool {
 			r.TextBytes += int64(s.named)
 		}
 		name, _ := s.name(raw)
-		part := reqPartOf(name)
+		part := s.partOf(name)
 		if !s.contentMember(&f, own, part, depth) {
 			return false
 		}
@@ -133,7 +142,7 @@ func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bo
 		return ok
 	case part == reqMediaType && c == '"':
 		raw, ok := s.contentString(part, own)
-		f.kind = reqMediaOf(raw)
+		f.kind, f.media = reqMediaOf(raw), true
 		return ok
 	case (part == reqData || part == reqResult) && c == '"':
 		_, n, ok := s.str()
@@ -173,7 +182,15 @@ func (s *reqScanner) close(f *reqFrame, own reqPart) {
 		case reqInlineData:
 			r.inline(f.kind, f.data)
 		default:
-			r.TextBytes += f.data
+			// Interactions lay media flat beside their type.
+			switch {
+			case r.API == GeminiInteractions && f.media:
+				r.inline(f.kind, f.data)
+			case r.API == GeminiInteractions && f.types == reqIsImage:
+				r.inline(reqPicture, f.data)
+			default:
+				r.TextBytes += f.data
+			}
 		}
 	}
 	if f.result > 0 {

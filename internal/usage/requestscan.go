@@ -17,7 +17,9 @@ type reqScanner struct {
 	seen    uint16 // control members met, by reqField
 	capOf   [reqNControls]bool
 	endless bool // a cap says: no end
-	named   int  // decoded size of the last member name
+	configs reqConfigSeen
+	medium  reqMedia // of the media object of Bedrock that came last
+	named   int      // decoded size of the last member name
 	prompts int64
 	remote  int // references in a source whose block is not yet known
 	fold    [reqLongestName]byte

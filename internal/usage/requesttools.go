@@ -3,6 +3,9 @@ package usage
 // tools reads the declared tools: all of them is shown to the model, and those that
 // the vendor runs add what nobody knows beforehand.
 func (s *reqScanner) tools(depth int) bool {
+	if s.peek() == '{' && depth < reqGroupDepth && s.r.groupsTools() {
+		return s.tool(depth + 1) // Google takes an element for an array of one
+	}
 	if s.peek() != '[' {
 		n, ok := s.compact(depth)
 		s.r.TextBytes += n
@@ -20,6 +23,12 @@ func (s *reqScanner) tools(depth int) bool {
 	return s.bad == nil
 }
 
+// reqGroupDepth is where the elements of the top member for tools lie.
+const reqGroupDepth = 3
+
+// groupsTools tells whether the elements there are groups, named by what is in them.
+func (r *Request) groupsTools() bool { return r.API == GeminiGenerate || r.API == GeminiStream }
+
 func (s *reqScanner) tool(depth int) bool {
 	r := s.r
 	r.Tools++
@@ -32,6 +41,7 @@ func (s *reqScanner) tool(depth int) bool {
 		return false
 	}
 	r.TextBytes += 3
+	group := r.groupsTools() && depth == reqGroupDepth
 	for first := true; ; first = false {
 		raw, more := s.member(first)
 		if !more {
@@ -43,6 +53,14 @@ func (s *reqScanner) tool(depth int) bool {
 		case string(name) == "tools":
 			if !s.tools(depth + 1) {
 				return false
+			}
+		case group:
+			client := reqClientGroup(name)
+			if !s.tools(depth + 1) {
+				return false
+			}
+			if !client && !s.wasNull() {
+				r.external("server tools")
 			}
 		case string(name) == "type" && s.peek() == '"':
 			raw, size, ok := s.str()

@@ -20,7 +20,9 @@ type Response struct {
 	leadLen  int
 	bom      int  // bytes of a byte order mark that were passed
 	stream   bool // the content type says that it is an event stream
+	frames   bool // the content type says that it is an event stream of AWS
 	events   sseReader
+	aws      *eventStream // nil until one came
 	scan     scanner
 	tally    tally
 	decode   *decoder
@@ -36,6 +38,7 @@ type framing uint8
 const (
 	unframed framing = iota // the first bytes did not tell yet
 	framedEvents
+	framedFrames    // AWS's binary framing
 	framedDocuments // JSON, lines of JSON or an array of documents
 	opaque          // text or media, in which nothing is looked for
 )
@@ -56,7 +59,10 @@ func (r *Response) Release() {
 	r.Close(false)
 	r.scan.doc.shrink()
 	choices := r.tally.chat.choices[:0]
-	*r = Response{scan: r.scan, onDecode: r.onDecode}
+	if r.aws != nil {
+		r.aws.reset()
+	}
+	*r = Response{scan: r.scan, onDecode: r.onDecode, aws: r.aws}
 	r.tally.chat.choices = choices
 	r.scan.lines = false
 	r.scan.memo.forget()
@@ -64,9 +70,10 @@ func (r *Response) Release() {
 }
 
 // Start takes the status and the header of the final response, before its body. Of the
-// header it reads Content-Type and Content-Encoding and keeps nothing.
+// header it reads Content-Type, Content-Encoding and counts of tokens, and keeps nothing.
 func (r *Response) Start(status int, header http.Header) {
 	r.status = status
+	r.tally.headers.take(header)
 	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	kind, _, _ := strings.Cut(media, "/")
@@ -75,6 +82,8 @@ func (r *Response) Start(status int, header http.Header) {
 		r.framing = opaque
 	case media == "text/event-stream":
 		r.stream = true
+	case media == "application/vnd.amazon.eventstream":
+		r.frames = true
 	case strings.Contains(media, "ndjson"), strings.Contains(media, "jsonl"), media == "application/stream+json":
 		r.scan.lines = true
 	}
@@ -109,8 +118,9 @@ func (r *Response) Write(p []byte) {
 // A body in an unknown encoding says nothing, one in a broken encoding what could be
 // read before it broke. A stream of Anthropic that was cut behind its start is Found and not
 // Complete: its input is known, and its output is at least a token for every four
-// bytes that were delivered. Any other stream that was cut before it reported is not
-// Found, and Delivered tells how much came.
+// bytes that were delivered. The same goes for a stream of Gemini, which counts in every
+// piece, though late. Any other stream that was cut before it reported is not Found,
+// and Delivered tells how much came.
 func (r *Response) Close(finished bool) Report {
 	if r.closed {
 		return r.report
@@ -125,6 +135,11 @@ func (r *Response) Close(finished bool) Report {
 	case unframed:
 	case framedEvents:
 		r.endEvent()
+	case framedFrames:
+		if !r.endFrames() {
+			intact = false
+			r.tally.complete = false
+		}
 	case framedDocuments:
 		if r.scan.end() {
 			intact = false
@@ -144,6 +159,8 @@ func (r *Response) read(p []byte) {
 	switch r.framing {
 	case framedEvents:
 		r.readEvents(p)
+	case framedFrames:
+		r.readFrames(p)
 	case framedDocuments:
 		r.scan.feed(p)
 	}
@@ -163,6 +180,12 @@ func (r *Response) sniff(p []byte) []byte {
 			return p[1:]
 		case c == '{', c == '[':
 			r.framing = framedDocuments
+			return p
+		case c <= maxFrameLead:
+			r.framing = framedFrames
+			if r.aws == nil {
+				r.aws = newEventStream(&r.scan)
+			}
 			return p
 		case r.stream, c == ':':
 			r.framing = framedEvents

@@ -183,6 +183,11 @@ func TestReportDoesNotDependOnPieces(t *testing.T) {
 		`{"type":"content_block_delta","delta":{"text":"t\n"}}`, `{"type":"message_delta","usage":{"output_tokens":4}}`,
 		`{"response":{"status":"completed","usage":{"input_tokens":6,"output_tokens":1}}}`,
 		`{"type":"response.output_text.delta","delta":"d"}`,
+		geminiChunk("a", "", `{"promptTokenCount":7,"totalTokenCount":9}`), geminiChunk("b", "STOP", ""), `{"usageMetadata":{`,
+		`"promptTokenCount":3`, `{"model":"o","response":"t","done":false}`, `{"done":true,"eval_count":3,"prompt_eval_count":"4"}`,
+		`{"type":"message-end","delta":{"usage":{"billed_units":{"input_tokens":2}}}}`, `{"event_type":"stream-end","response":{"text":"u"}}`,
+		`{"event_type":"step.delta","delta":{"text":"v"}}`, `{"interaction":{"status":"completed","usage":{"total_tokens":8}}}`,
+		`{"type":"conversation.response.done","usage":{"prompt_tokens":1}}`,
 	})
 	header := rapid.SampledFrom([]http.Header{streamHeader, jsonHeader, {"Content-Type": {"application/x-ndjson"}}, {}})
 	rapid.Check(t, func(t *rapid.T) {

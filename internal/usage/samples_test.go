@@ -17,12 +17,16 @@ import (
 // sample is a recorded kind of response and what it has to be read as.
 type sample struct {
 	File     string
+	Method   string
+	Path     string `json:"request_path"`
 	Status   int
 	Type     string            `json:"content_type"`
 	Headers  map[string]string `json:"response_headers"`
 	Expected struct {
 		Found, Complete, Error bool
 		Model                  *string
+		Pages                  int64
+		SearchUnits            int64 `json:"search_units"`
 		Usage                  struct {
 			Input, Output, Reasoning, Images, Total int64
 			CacheRead                               int64 `json:"cache_read"`
@@ -33,6 +37,7 @@ type sample struct {
 			ImageIn                                 int64 `json:"image_in"`
 			ImageOut                                int64 `json:"image_out"`
 			WebSearches                             int64 `json:"web_searches"`
+			AudioSeconds                            int64 `json:"audio_seconds"`
 		}
 	}
 	body []byte
@@ -72,8 +77,9 @@ func (s *sample) header() http.Header {
 	return h
 }
 
-// report is the report that the manifest expects. It knows nothing of Delivered, and
-// counts other models with the call.
+// report is the report that the manifest expects. It knows nothing of Delivered, counts
+// other models with the call, and names the model of the path where the response names
+// none.
 func (s *sample) report() Report {
 	u := s.Expected.Usage
 	r := Report{
@@ -82,6 +88,7 @@ func (s *sample) report() Report {
 			Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite5m: u.CacheWrite5m,
 			CacheWrite1h: u.CacheWrite1h, Reasoning: u.Reasoning, AudioIn: u.AudioIn, AudioOut: u.AudioOut,
 			ImageIn: u.ImageIn, ImageOut: u.ImageOut, Images: u.Images, WebSearches: u.WebSearches,
+			AudioMillis: 1000 * u.AudioSeconds, Pages: s.Expected.Pages, SearchUnits: s.Expected.SearchUnits,
 		},
 	}
 	if s.Expected.Model != nil {
@@ -126,6 +133,9 @@ func TestSamplesAreReadAsExpected(t *testing.T) {
 					got.Usage.add(other.Usage)
 				}
 				got.Other, got.Delivered = nil, 0
+				if got.Model == "" {
+					got.Model = identify(t, s.Method, s.Path, nil).Model
+				}
 				if want := s.report(); !reflect.DeepEqual(got, want) {
 					t.Errorf("got  %+v\nwant %+v", got, want)
 				}

@@ -14,6 +14,7 @@ import "bytes"
 type scanner struct {
 	tree *tree
 	done func(*document) // called with each document; it may not keep it
+	sink func([]byte)    // called with the parts of a passage; it may not keep them
 	doc  document
 
 	state scanState
@@ -193,7 +194,7 @@ func (s *scanner) begin(p []byte, i int) int {
 		return i + 1
 	}
 	t := s.target
-	if t != nil && t.keep == text && s.begun >= 0 {
+	if t != nil && t.keep.counts() && s.begun >= 0 {
 		if i-s.begun <= maxMemo && s.memo.due() {
 			s.memo.save(s, p[s.begun:i])
 		}
@@ -205,10 +206,11 @@ func (s *scanner) begin(p []byte, i int) int {
 	s.kind, s.keep, s.tally = kind, false, false
 	if t != nil {
 		if t.once != 0 {
-			if s.doc.once&t.once != 0 {
+			seen, bit := &s.doc.once[t.once/64], uint64(1)<<(t.once%64)
+			if *seen&bit != 0 {
 				s.doc.drop(t.below)
 			}
-			s.doc.once |= t.once
+			*seen |= bit
 		}
 		follow := kind == typeObject && t.any || kind == typeArray && t.element != nil
 		if t.slot >= 0 {
@@ -237,13 +239,15 @@ func (s *scanner) begin(p []byte, i int) int {
 func (s *scanner) want(t *node, follow bool) {
 	s.off = int32(len(s.doc.kept))
 	switch t.keep {
-	case text:
+	case text, typedText:
 		s.doc.dirty = true
 		s.tally = !follow && (s.kind == typeString || s.kind == typeObject || s.kind == typeArray)
 	case fragment:
 		s.keep, s.limit = !follow, maxFragment
 	case word:
 		s.keep, s.limit = s.kind != typeObject && s.kind != typeArray, maxWord
+	case passage:
+		s.keep = s.kind == typeString
 	}
 	if !s.keep && t.keep != text {
 		s.doc.put(t.slot, s.kind, s.element, s.off)
@@ -253,6 +257,10 @@ func (s *scanner) want(t *node, follow bool) {
 // retain keeps bytes of the value being read, or, if they are too many, only its type.
 func (s *scanner) retain(p []byte) {
 	if !s.keep {
+		return
+	}
+	if s.target.keep == passage {
+		s.sink(p)
 		return
 	}
 	if len(s.doc.kept)-int(s.off)+len(p) > s.limit || len(s.doc.kept)+len(p) > maxKept {
@@ -338,6 +346,14 @@ func (s *scanner) end() (cut bool) {
 	s.longKey, s.key = false, s.key[:0]
 	s.hex, s.count = 0, 0
 	return cut
+}
+
+// abandon ends the input like end, but forgets the document that was open.
+func (s *scanner) abandon() {
+	s.doc.reset()
+	s.open = false
+	s.depth, s.arrays = 0, 0
+	s.end()
 }
 
 // skipLine passes what follows a syntax error.

@@ -21,6 +21,10 @@ type tally struct {
 	chat      chatTally
 	image     imageTally
 	anthropic anthropicTally
+	gemini    geminiTally
+	bedrock   bedrockTally
+	tgi       tgiTally
+	headers   headerTally
 }
 
 // served notes the model that a document names at a position. The first name counts:
@@ -82,6 +86,10 @@ func (t *tally) conclude(finished bool) Report {
 	t.chat.conclude(&r)
 	t.image.conclude(&r)
 	t.anthropic.conclude(t, &r)
+	t.gemini.conclude(t, &r)
+	t.bedrock.conclude(&r)
+	t.tgi.conclude(&t.headers, &r)
+	t.headers.conclude(&r)
 	return r
 }
 
@@ -100,20 +108,7 @@ func (r *Report) addOther(model string, u Usage) {
 }
 
 // add adds up two calls.
-func (u *Usage) add(v Usage) {
-	u.Input += v.Input
-	u.Output += v.Output
-	u.CacheRead += v.CacheRead
-	u.CacheWrite5m += v.CacheWrite5m
-	u.CacheWrite1h += v.CacheWrite1h
-	u.Reasoning += v.Reasoning
-	u.AudioIn += v.AudioIn
-	u.AudioOut += v.AudioOut
-	u.ImageIn += v.ImageIn
-	u.ImageOut += v.ImageOut
-	u.Images += v.Images
-	u.WebSearches += v.WebSearches
-}
+func (u *Usage) add(v Usage) { u.Add(&v) }
 
 // bound makes each part no more than what it is part of: reports of details are not
 // always consistent, and the totals are what is charged.

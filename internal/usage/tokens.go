@@ -3,6 +3,7 @@ package usage
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 )
@@ -98,6 +99,9 @@ type tokens struct {
 	reasoning optional // reasoning_tokens beside the counts
 	citations optional
 	searches  optional
+	// connectors is what Mistral's tools have put into the prompt, beside it.
+	connectors optional
+	millis     optional // of audio
 }
 
 // details is what a count is said to be made of.
@@ -149,16 +153,35 @@ func readTokens(raw []byte) (t tokens, ok bool) {
 			t.reasoning.set(v)
 		case "citation_tokens":
 			t.citations.set(v)
+		case "connector_tokens":
+			t.connectors.set(v)
+		case "connectors":
+			t.searches = readConnectors(t.searches, v)
 		case "num_search_queries":
 			t.searches.set(v)
 		case "server_tool_use":
 			t.searches.set(v.Get("web_search_requests"))
 		case "server_side_tool_usage_details":
 			t.searches.set(v.Get("web_search_calls"))
+		case "seconds", "prompt_audio_seconds":
+			t.millis.setSeconds(v)
 		}
 	})
-	ok = t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known
+	ok = t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known ||
+		t.millis.known
 	return t, ok
+}
+
+// readConnectors sums up the searches of the web among the calls of Mistral's tools.
+func readConnectors(searches optional, v gjson.Result) optional {
+	var sum optional
+	members(v, func(name string, v gjson.Result) {
+		if n, ok := readCount(v); ok && strings.HasPrefix(name, "web_search") {
+			sum.n += n
+			sum.known = true
+		}
+	})
+	return sum.or(searches)
 }
 
 // readDetails reads a details object; null leaves what another spelling said.
@@ -224,11 +247,15 @@ func (t *tokens) usage(generated bool) Usage {
 		AudioOut:    t.out.audio.n,
 		ImageOut:    t.out.image.n,
 		WebSearches: t.searches.n,
+		AudioMillis: t.millis.n,
 	}
 	u.CacheWrite1h = t.in.written12h.n
 	u.CacheWrite5m = max(0, written-u.CacheWrite1h)
 
 	u.Input, u.Output = in.n, out.n
+	if n := t.connectors.n; n > 0 && (!t.total.known || t.total.n >= in.n+out.n+n) {
+		u.Input += n
+	}
 	if cached > u.Input {
 		u.Input += cached // the prompt was counted without
 	}

@@ -20,7 +20,16 @@ const (
 	// text counts the decoded bytes of a string, or the raw bytes of a container
 	// under which no position is followed. It keeps nothing.
 	text
+	// typedText is text that keeps the type of the value too: for a name that is
+	// text in one API and an object in another.
+	typedText
+	// passage hands the raw JSON of a string to the scanner's sink, quotes and all,
+	// in parts as they come. It keeps only the type.
+	passage
 )
+
+// counts tells whether text is counted.
+func (c capture) counts() bool { return c == text || c == typedText }
 
 const (
 	maxWord     = 256
@@ -48,9 +57,10 @@ type node struct {
 	slot    int32 // where values go, -1 if nothing is kept here
 	keep    capture
 	inArray bool
-	// once is the node's bit among those whose second coming in one document makes
-	// void what the first brought: 0 in arrays, where coming again is normal.
-	once  uint64
+	// once is the node's number, from 1, among those whose second coming in one
+	// document makes void what the first brought: 0 in arrays, where coming again is
+	// normal.
+	once  uint8
 	below []int32 // the slots here and further down; nil if once is 0
 }
 
@@ -60,6 +70,9 @@ type member struct {
 }
 
 const memberBuckets = 32
+
+// maxOnce is the largest node.once.
+const maxOnce = 255
 
 // bucket spreads member names by what is cheap to look at: length, first and last.
 func bucket[T string | []byte](name T) uint {
@@ -83,8 +96,8 @@ func (n *node) member(name []byte) *node {
 // tree is a set of positions, compiled for scanning.
 type tree struct {
 	root  *node
-	slots int // how many different positions
-	nodes int // with a bit in node.once
+	slots int   // how many different positions
+	nodes uint8 // with a number in node.once
 }
 
 func newTree() *tree {
@@ -143,9 +156,9 @@ func (t *tree) step(n *node, name string) *node {
 		return m
 	}
 	m := &node{slot: -1, inArray: n.inArray}
-	if !m.inArray && t.nodes < 64 {
-		m.once = 1 << t.nodes
+	if !m.inArray && t.nodes < maxOnce {
 		t.nodes++
+		m.once = t.nodes
 	}
 	b := bucket(name)
 	n.members[b] = append(n.members[b], member{name, m})

@@ -22,6 +22,9 @@ type Usage struct {
 	ImageOut     int64 // tokens, part of Output
 	Images       int64 // generated
 	WebSearches  int64
+	AudioMillis  int64 // milliseconds of audio that was listened to, where it is billed by time
+	Pages        int64 // read by OCR
+	SearchUnits  int64 // of reranking
 }
 
 // Total is all tokens.
@@ -54,6 +57,11 @@ type Report struct {
 	Other []ModelUsage
 }
 
+// LacksInput reports whether output was counted and no prompt at all, as servers do
+// that count only what of a prompt was not in their cache. The prompt is then to be
+// estimated.
+func (r *Report) LacksInput() bool { return r.Found && r.Usage.Input == 0 && r.Usage.Output > 0 }
+
 // Add adds another's use.
 func (u *Usage) Add(v *Usage) {
 	u.Input += v.Input
@@ -68,4 +76,7 @@ func (u *Usage) Add(v *Usage) {
 	u.ImageOut += v.ImageOut
 	u.Images += v.Images
 	u.WebSearches += v.WebSearches
+	u.AudioMillis += v.AudioMillis
+	u.Pages += v.Pages
+	u.SearchUnits += v.SearchUnits
 }

@@ -1,0 +1,64 @@
+package usage
+
+import (
+	"net/http"
+
+	"github.com/tidwall/gjson"
+)
+
+// headerTally is what the header of a response counts. Bedrock counts there for every
+// family of models, TGI for its own API, and Fireworks counts only the prompt.
+type headerTally struct {
+	input, output optional // input includes the cache
+	cached        optional
+	written       optional
+}
+
+// take reads the header of the response. The names are in canonical form, which spares
+// an allocation.
+func (h *headerTally) take(header http.Header) {
+	if input := headerCount(header, "X-Amzn-Bedrock-Input-Token-Count"); input.known {
+		h.output = headerCount(header, "X-Amzn-Bedrock-Output-Token-Count")
+		h.cached = headerCount(header, "X-Amzn-Bedrock-Cache-Read-Input-Token-Count")
+		h.written = headerCount(header, "X-Amzn-Bedrock-Cache-Write-Input-Token-Count")
+		input.n += h.cached.n + h.written.n
+		h.input = input
+		return
+	}
+	if h.input = headerCount(header, "X-Prompt-Tokens"); h.input.known {
+		h.output = headerCount(header, "X-Generated-Tokens")
+		return
+	}
+	h.input = headerCount(header, "Fireworks-Prompt-Tokens")
+	h.cached = headerCount(header, "Fireworks-Cached-Prompt-Tokens")
+}
+
+func headerCount(header http.Header, name string) (o optional) {
+	if s := header.Get(name); s != "" {
+		o.set(gjson.Result{Type: gjson.String, Str: s})
+	}
+	return o
+}
+
+// conclude puts the counts into the report where the body had none; a body repeats
+// them. Where the header counts only the prompt, the output is at least a token for
+// every four bytes.
+func (h *headerTally) conclude(r *Report) {
+	switch {
+	case !h.input.known:
+		return
+	case r.Found:
+		if r.Usage.CacheRead == 0 && r.Usage.Input == h.input.n {
+			r.Usage.CacheRead = h.cached.n
+			r.Usage.bound()
+		}
+		return
+	}
+	u := Usage{Input: h.input.n, Output: h.output.n, CacheRead: h.cached.n, CacheWrite5m: h.written.n}
+	if !h.output.known && r.Delivered > 0 {
+		u.Output = (r.Delivered + 3) / 4
+		r.Complete = false
+	}
+	u.bound()
+	r.Usage, r.Found = u, u != (Usage{}) || r.Delivered == 0
+}

@@ -1,0 +1,71 @@
+package usage
+
+import "bytes"
+
+// imagesFamily is OpenAI's Images API and its followers.
+var imagesFamily = family{
+	name: "images",
+	positions: []position{
+		imgType:  {"type", word},
+		imgModel: {"model", word},
+		imgUsage: {"usage", fragment},
+		imgData:  {"data[]", mark},
+		imgBytes: {"data[].b64_json", mark},
+		imgURL:   {"data[].url", mark},
+		imgPlain: {"images[]", mark},
+	},
+	extract: extractImages,
+}
+
+const (
+	imgType = iota
+	imgModel
+	imgUsage
+	imgData
+	imgBytes
+	imgURL
+	imgPlain // base64, from Titan, Nova and Stability at Bedrock
+)
+
+func extractImages(v view, t *tally) bool {
+	if v.kind(imgBytes) == typeString || v.kind(imgURL) == typeString {
+		t.served(v, imgModel)
+		t.output = true
+		u := readImageUsage(v)
+		u.Images = int64(v.count(imgData))
+		t.report(u)
+		return true
+	}
+	if v.kind(imgPlain) == typeString {
+		t.output = true
+		t.report(Usage{Images: int64(v.count(imgPlain))})
+		return true
+	}
+	event := v.word(imgType)
+	if !bytes.HasPrefix(event, []byte("image_generation.")) && !bytes.HasPrefix(event, []byte("image_edit.")) {
+		return false
+	}
+	t.unended, t.output = true, true
+	if bytes.HasSuffix(event, []byte(".completed")) {
+		// One event an image, which counts what that image used.
+		t.ended = true
+		u := readImageUsage(v)
+		u.Images = 1
+		t.add(u)
+	}
+	return true
+}
+
+// readImageUsage reads the usage of a document with images. What is put out is images,
+// even if the details do not say so; models that are billed by the image have no usage.
+func readImageUsage(v view) Usage {
+	tokens, ok := readTokens(v.raw(imgUsage))
+	if !ok {
+		return Usage{}
+	}
+	u := tokens.usage(true)
+	if !tokens.out.image.known {
+		u.ImageOut = u.Output
+	}
+	return u
+}

@@ -38,6 +38,7 @@ run: build
 	bin/caddy run --config Caddyfile.example
 
 test: $(SDK_READY)
+	go build -C integration/gosdk -o /dev/null . # or the test that runs it would wait for its compiling
 	go test $(TAGS) -race -shuffle=on ./...
 
 $(SDK)/node_modules/.package-lock.json: $(SDK_LOCK)
@@ -60,7 +61,7 @@ fuzz:
 		listed=$$(go test $(TAGS) -list '^Fuzz' "$$pkg"); \
 		for target in $$(printf '%s\n' "$$listed" | grep '^Fuzz' || :); do \
 			echo "$$pkg $$target"; \
-			go test $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg"; \
+			go test $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
 		done; \
 	done
 

@@ -13,13 +13,14 @@ import (
 	"sync"
 )
 
-// provider speaks the APIs of OpenAI and Anthropic, to one key, and keeps book of what
-// it served. Its answers depend on nothing but the request.
+// provider speaks the APIs of OpenAI and Anthropic, and those of other vendors below a
+// path of each, to one key, and keeps book of what it served. Its answers depend on
+// nothing but the request.
 type provider struct {
 	key string
 
 	mu     sync.Mutex
-	served tokens
+	served map[string]tokens // by what their paths begin with
 }
 
 // tokens is what was served: input includes what was read from a cache and written to
@@ -35,6 +36,8 @@ type question struct {
 	N              int
 	Input          any
 	EncodingFormat string `json:"encoding_format"`
+
+	GenerationConfig struct{ CandidateCount int }
 }
 
 // answerParts is what every model answers, in the pieces in which it is streamed.
@@ -51,27 +54,34 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// take returns what was served since it was called last.
-func (p *provider) take() tokens {
+// take returns what was served since it was called last, by paths that begin with a
+// vendor's name, or with v1.
+func (p *provider) take(vendor string) tokens {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.served
-	p.served = tokens{}
+	t := p.served[vendor]
+	delete(p.served, vendor)
 	return t
 }
 
-func (p *provider) add(t tokens) {
+func (p *provider) add(vendor string, t tokens) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.served.Requests += t.Requests
-	p.served.Input += t.Input
-	p.served.CacheRead += t.CacheRead
-	p.served.Output += t.Output
+	if p.served == nil {
+		p.served = make(map[string]tokens)
+	}
+	sum := p.served[vendor]
+	sum.Requests += t.Requests
+	sum.Input += t.Input
+	sum.CacheRead += t.CacheRead
+	sum.Output += t.Output
+	p.served[vendor] = sum
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.add(tokens{Requests: 1})
-	if r.Header.Get("Authorization") != "Bearer "+p.key && r.Header.Get("X-Api-Key") != p.key {
+	vendor, path, _ := strings.Cut(r.URL.Path[1:], "/")
+	p.add(vendor, tokens{Requests: 1})
+	if r.Header.Get("Authorization") != "Bearer "+p.key && r.Header.Get("X-Api-Key") != p.key && r.Header.Get("X-Goog-Api-Key") != p.key {
 		http.Error(w, `{"error":{"message":"the provider does not know this key","code":"invalid_api_key"}}`, http.StatusUnauthorized)
 		return
 	}
@@ -82,28 +92,21 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	rp := &reply{w, r, q}
+	rp := &reply{w, r, q, func(t tokens) tokens {
+		p.add(vendor, t)
+		return t
+	}}
 	switch r.Method + " " + r.URL.Path {
 	case "POST /v1/chat/completions":
-		t := tokens{Input: 1117, CacheRead: 1024, Output: 13 * int64(q.N)}
-		p.add(t)
-		rp.chat(t)
+		rp.chat(rp.serves(tokens{Input: 1117, CacheRead: 1024, Output: 13 * int64(q.N)}))
 	case "POST /v1/completions":
-		t := tokens{Input: 29, Output: 7}
-		p.add(t)
-		rp.completion(t)
+		rp.completion(rp.serves(tokens{Input: 29, Output: 7}))
 	case "POST /v1/responses":
-		t := tokens{Input: 2203, CacheRead: 2048, Output: 311}
-		p.add(t)
-		rp.response(t)
+		rp.response(rp.serves(tokens{Input: 2203, CacheRead: 2048, Output: 311}))
 	case "POST /v1/embeddings":
-		t := tokens{Input: 17}
-		p.add(t)
-		rp.embeddings(t)
+		rp.embeddings(rp.serves(tokens{Input: 17}))
 	case "POST /v1/messages":
-		t := tokens{Input: 1577, CacheRead: 1024, Output: 19}
-		p.add(t)
-		rp.message(t)
+		rp.message(rp.serves(tokens{Input: 1577, CacheRead: 1024, Output: 19}))
 	case "POST /v1/messages/count_tokens":
 		rp.json(`{"input_tokens":1577}`)
 	case "GET /v1/models":
@@ -111,7 +114,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "GET /v1/models/gpt-4o-mini":
 		rp.json(model("gpt-4o-mini"))
 	default:
-		http.NotFound(w, r)
+		rp.vendor(vendor, r.Method+" /"+path)
 	}
 }
 
@@ -120,6 +123,20 @@ type reply struct {
 	w http.ResponseWriter
 	r *http.Request
 	q question
+
+	// serves books what is about to be served, and returns it: a client has its answer
+	// before the server has returned.
+	serves func(tokens) tokens
+}
+
+// vendor answers a call below the path of a vendor.
+func (rp *reply) vendor(name, call string) {
+	vendors := map[string]func(call string) bool{
+		"google": rp.google, "ollama": rp.ollama, "mistral": rp.mistral, "cohere": rp.cohere, "bedrock": rp.bedrock,
+	}
+	if serve := vendors[name]; serve == nil || !serve(call) {
+		http.NotFound(rp.w, rp.r)
+	}
 }
 
 func model(id string) string {
@@ -279,32 +296,4 @@ func (rp *reply) embeddings(t tokens) {
 		data[i] = fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":%s}`, i, text)
 	}
 	rp.json(fmt.Sprintf(`{"object":"list","data":[%s],"model":"text-embedding-3-small","usage":{"prompt_tokens":%d,"total_tokens":%d}}`, strings.Join(data, ","), t.Input, t.Input))
-}
-
-// message answers as Anthropic does: what is read from the cache, and what is written
-// to it, comes on top of the input.
-func (rp *reply) message(t tokens) {
-	const written = 512
-	usage := func(output int64) string {
-		return fmt.Sprintf(`{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"cache_creation":{"ephemeral_5m_input_tokens":%d,"ephemeral_1h_input_tokens":0},"output_tokens":%d,"service_tier":"standard"}`, t.Input-t.CacheRead-written, written, t.CacheRead, written, output)
-	}
-	whole := func(content, stop, usage string) string {
-		return `{"id":"msg_01","type":"message","role":"assistant","model":"claude-haiku-4-5-20251001","content":[` + content + `],"stop_reason":` + stop + `,"stop_sequence":null,"usage":` + usage + `}`
-	}
-	if !rp.q.Stream {
-		rp.json(whole(`{"type":"text","text":`+answerJSON+`}`, `"end_turn"`, usage(t.Output)))
-		return
-	}
-
-	stream := rp.stream()
-	send := func(name, members string) { stream(name, `{"type":"`+name+`"`+members+`}`) }
-	send("message_start", `,"message":`+whole("", "null", usage(1)))
-	send("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`)
-	send("ping", "")
-	for _, part := range answerParts {
-		send("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":`+quoted(part)+`}`)
-	}
-	send("content_block_stop", `,"index":0`)
-	send("message_delta", fmt.Sprintf(`,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":%d}`, t.Output))
-	send("message_stop", "")
 }

@@ -37,12 +37,11 @@ function bare({ sdkHttpResponse, ...response }) {
 
 const whole = async (promise) => bare(await promise);
 
-// described tells the class by name: that of the errors of interactions is not exported.
+// described tells the class by name where it is not exported, as with interactions.
 export function described(error) {
-  const text = error instanceof ApiError ? error.message : error.rawMessage ?? error.message;
   return {
     class: error instanceof ApiError ? 'ApiError' : error.name,
-    status: error.status ?? error.statusCode,
-    message: text,
+    status: error.status,
+    message: error.message,
   };
 }

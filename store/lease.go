@@ -12,6 +12,8 @@ type Leases struct {
 	counters Counters
 	onError  func(error)
 
+	wake chan struct{} // the lease has changed
+
 	mu      sync.Mutex
 	lease   time.Duration
 	tickets map[*Ticket]struct{}
@@ -21,7 +23,7 @@ type Leases struct {
 // NewLeases returns a keeper for the tickets of a store. onError, which may be nil,
 // is told of renewals that failed.
 func NewLeases(c Counters, lease time.Duration, onError func(error)) *Leases {
-	return &Leases{counters: c, lease: lease, onError: onError, tickets: make(map[*Ticket]struct{})}
+	return &Leases{counters: c, lease: lease, onError: onError, wake: make(chan struct{}, 1), tickets: make(map[*Ticket]struct{})}
 }
 
 // Lease is how long a hold lives without being renewed.
@@ -31,11 +33,19 @@ func (l *Leases) Lease() time.Duration {
 	return l.lease
 }
 
-// SetLease changes it, for calls to come and at the next renewal of the others.
+// SetLease changes it, for calls to come and, at once, for those at work: a shorter
+// one wants renewals that come sooner.
 func (l *Leases) SetLease(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lease == d {
+		return
+	}
 	l.lease = d
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is to wake anyway
+	}
 }
 
 // Keep starts to renew a ticket.
@@ -59,7 +69,12 @@ func (l *Leases) Settle(t *Ticket, actual []int64) {
 
 func (l *Leases) run() {
 	for {
-		time.Sleep(l.Lease() / 3)
+		timer := time.NewTimer(l.Lease() / 3)
+		select {
+		case <-timer.C:
+		case <-l.wake:
+			timer.Stop()
+		}
 		l.mu.Lock()
 		if len(l.tickets) == 0 {
 			l.running = false

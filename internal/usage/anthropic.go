@@ -10,6 +10,7 @@ var anthropicFamily = family{
 		antType:        {"type", word},
 		antModel:       {"model", word},
 		antUsage:       {"usage", fragment},
+		antStop:        {"delta.stop_reason", word},
 		antStartModel:  {"message.model", word},
 		antStartUsage:  {"message.usage", fragment},
 		antResultModel: {"result.message.model", word},
@@ -26,6 +27,7 @@ const (
 	antType = iota
 	antModel
 	antUsage
+	antStop
 	antStartModel
 	antStartUsage
 	antResultModel
@@ -40,6 +42,7 @@ func extractAnthropic(v view, t *tally) bool {
 	case "message_start":
 		t.served(v, antStartModel)
 		t.unended = true
+		t.choices.note(0, false)
 		a.merge(v.raw(antStartUsage))
 	case "content_block_start", "content_block_delta":
 		t.streamed += v.text(antText)
@@ -47,6 +50,9 @@ func extractAnthropic(v view, t *tally) bool {
 	case "message_delta":
 		// The spec allows several; each is cumulative.
 		t.unended, t.ended = true, true
+		if v.kind(antStop) == typeString {
+			t.choices.note(0, true)
+		}
 		a.final = a.merge(v.raw(antUsage)) || a.final
 	case "message_stop":
 		t.complete = t.complete || a.final
@@ -186,7 +192,7 @@ func (a *anthropicTally) conclude(t *tally, r *Report) {
 		if u.Input == 0 {
 			return
 		}
-		u.Output = max(u.Output, (t.delivered()+3)/4)
+		u.Output = max(u.Output, r.DeliveredTokens())
 	}
 	r.Usage = u
 	r.Found = u != (Usage{}) || t.delivered() == 0

@@ -35,7 +35,7 @@ func TestTrapsOfCohere(t *testing.T) {
 		{"what was processed, where nothing is billed", typeJSON, message(`{"tokens":{"input_tokens":12,"output_tokens":7}}`), false, billed},
 		{"billed units that count nothing", typeJSON, message(`{"billed_units":{"classifications":1},"tokens":{"input_tokens":12,"output_tokens":7}}`),
 			false, billed},
-		{"no usage", typeJSON, message(`null`), false, Report{Complete: true}},
+		{"no usage", typeJSON, message(`null`), false, Report{Complete: true, Delivered: int64(len(message(`null`)))}},
 		{"embeddings of pictures", typeJSON, `{"id":"e","embeddings":{"float":[[0.1]]},"meta":{"billed_units":{"input_tokens":10,` +
 			`"image_tokens":258,"images":1}}}`, false, ok(Usage{Input: 268, ImageIn: 258}, 0)},
 		{"zeros beside embeddings are no report", typeJSON, `{"embeddings":{"float":[[0.1]]},"meta":{"billed_units":{"input_tokens":0}}}`, false,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -185,7 +186,7 @@ func TestEditsChangeOnlyTheirMember(t *testing.T) {
 			t.Fatalf("%s: noted %+v, parsed %+v", body, r.edit, got.edit)
 		}
 		got.edit, want.edit = reqEdit{}, reqEdit{}
-		if got != want {
+		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s was edited to %s\nparsed %+v\nwant   %+v", in, body, got, want)
 		}
 		sameButEdited(t, in, string(body))

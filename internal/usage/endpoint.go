@@ -49,6 +49,8 @@ const (
 	Minting
 	// Upgrade calls leave HTTP: WebSocket, extended CONNECT.
 	Upgrade
+	// Realtime calls leave HTTP for a WebSocket whose messages say what is used.
+	Realtime
 )
 
 // String is the class's name in lower case.
@@ -62,6 +64,8 @@ func (c Class) String() string {
 		return "minting"
 	case Upgrade:
 		return "upgrade"
+	case Realtime:
+		return "realtime"
 	default:
 		return "spending"
 	}
@@ -254,14 +258,20 @@ var endpointRows = []endpointRow{
 	{"threads/*", UnknownAPI, OpenAI, Free},
 }
 
-// Identify tells what a call is before its body is read. Only the method itself
-// counts: headers that ask for another one do not. Reading methods are free, but
-// for what mints credentials or leaves HTTP.
+// Identify tells what a call is before its body is read. Reading methods are free, but
+// for what mints credentials or leaves HTTP. A header that asks for another method does
+// not make a call free, and one that has it is what it would be as a POST. Nothing is
+// free whose path servers may read in several ways.
 func Identify(method string, u *url.URL, h http.Header) Endpoint {
 	var buf [16]string
-	segs, climbs := endpointSegments(buf[:0], u.Path)
+	segs, climbs, odd := endpointSegments(buf[:0], u.Path)
 
-	ep, known := endpointLookup(segs, climbs)
+	ep, known := endpointLookup(segs, climbs || odd)
+	if odd {
+		if worse, ok := endpointWorse(u.Path); ok {
+			ep, known = worse, true
+		}
+	}
 	if !known && h.Get("Anthropic-Version") != "" {
 		ep.Dialect = Anthropic
 	}
@@ -269,26 +279,45 @@ func Identify(method string, u *url.URL, h http.Header) Endpoint {
 		ep.Model = m
 	}
 	switch {
-	case method == http.MethodHead || method == http.MethodOptions:
+	case endpointReads(method, h) && !odd && (method == http.MethodHead || method == http.MethodOptions):
 		ep.Class = Free
 	case ep.Class == Minting:
 	case method == http.MethodConnect || ep.Class == Upgrade || endpointUpgrades(h):
 		ep.Class = Upgrade
-		if ep.Model == "" {
-			ep.Model = endpointQueryModel(u)
-		}
-	case method == http.MethodGet || method == http.MethodDelete:
+		ep.setRealtime(method, segs, u, h)
+	case endpointReads(method, h) && !odd:
 		ep.Class = Free
 	}
 	return ep
 }
 
-// endpointLookup finds the row of a path. A path that climbs ("..") may mean
-// another resource upstream than it does here, so none is taken for free.
-func endpointLookup(segs []string, climbs bool) (Endpoint, bool) {
+// endpointReads tells whether a call can only read.
+func endpointReads(method string, h http.Header) bool {
+	switch method {
+	case http.MethodGet, http.MethodDelete, http.MethodHead, http.MethodOptions:
+		return !overridesMethod(h)
+	}
+	return false
+}
+
+// endpointWorse finds out whether a path that may end earlier then means what must be
+// refused.
+func endpointWorse(path string) (Endpoint, bool) {
+	path, ok := endpointCut(path)
+	if !ok {
+		return Endpoint{}, false
+	}
+	segs, _, _ := endpointSegments(nil, path)
+	ep, _ := endpointLookup(segs, true)
+	return ep, ep.Class == Minting || ep.Class == Unmetered
+}
+
+// endpointLookup finds the row of a path. One that climbs ("..") or is odd may mean
+// another resource upstream than it does here, so it is doubtful and not taken for free.
+func endpointLookup(segs []string, doubtful bool) (Endpoint, bool) {
 	for i := range endpointRows {
 		row := &endpointRows[i]
-		if row.class == Free && climbs {
+		if row.class == Free && doubtful {
 			continue
 		}
 		if model, ok := endpointPatterns[i].match(segs); ok {
@@ -320,12 +349,4 @@ func endpointUpgrades(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-// endpointQueryModel is the model of a Realtime address, if it names just one.
-func endpointQueryModel(u *url.URL) string {
-	if models := u.Query()["model"]; len(models) == 1 {
-		return models[0]
-	}
-	return ""
 }

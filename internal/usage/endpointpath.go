@@ -79,7 +79,10 @@ func (p *endpointPattern) matchTail(segs []string) (model string, ok bool) {
 // lenient server: empty ones and "." vanish, ".." climbs (which is reported), a
 // backslash is a slash, ";parameters" are cut off and an escape that was escaped
 // again is undone. The case stays, for the sake of model names.
-func endpointSegments(segs []string, path string) (cut []string, climbs bool) {
+//
+// A path is odd if servers differ on where it ends or what it is: it has a question
+// mark, a number sign, a control character or an escape left in it.
+func endpointSegments(segs []string, path string) (cut []string, climbs, odd bool) {
 	for range 3 {
 		if strings.IndexByte(path, '%') < 0 {
 			break
@@ -90,6 +93,7 @@ func endpointSegments(segs []string, path string) (cut []string, climbs bool) {
 		}
 		path = plain
 	}
+	odd = strings.ContainsFunc(path, endpointOdd)
 	if strings.IndexByte(path, '\\') >= 0 {
 		path = strings.ReplaceAll(path, `\`, "/")
 	}
@@ -105,5 +109,26 @@ func endpointSegments(segs []string, path string) (cut []string, climbs bool) {
 			segs = append(segs, seg)
 		}
 	}
-	return segs, climbs
+	return segs, climbs, odd
+}
+
+func endpointOdd(r rune) bool {
+	return r == '?' || r == '#' || r == '%' || r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029'
+}
+
+// endpointCut is what is left of an odd path for a server that takes it to end at a
+// question mark or a number sign, escaped as it was.
+func endpointCut(path string) (cut string, ok bool) {
+	for range 3 {
+		if i := strings.IndexAny(path, "?#"); i >= 0 {
+			return path[:i], true
+		}
+		plain, err := url.PathUnescape(path)
+		if err != nil {
+			break
+		}
+		path = plain
+	}
+	i := strings.IndexAny(path, "?#")
+	return path[:max(i, 0)], i >= 0
 }

@@ -1,14 +1,14 @@
 package usage
 
-// eventStream reads the messages of an AWS event stream into a scanner, each as one
+// eventStream reads the messages of an AWS event stream into a response, each as one
 // document. The end of a document is held back until the checksum of its message is
 // known to be right, so that nothing is believed of a damaged one.
 type eventStream struct {
 	frames frameReader
 	chunk  scanner // of the object around a chunk
 	base64 base64Reader
-	scan   *scanner // of the documents
-	last   [1]byte  // of the document so far, held back
+	docs   *Response
+	last   [1]byte // of the document so far, held back
 	held   bool
 }
 
@@ -20,8 +20,8 @@ var chunkPositions = func() *tree {
 	return t
 }()
 
-func newEventStream(scan *scanner) *eventStream {
-	e := &eventStream{scan: scan}
+func newEventStream(r *Response) *eventStream {
+	e := &eventStream{docs: r}
 	e.chunk = newScanner(chunkPositions, func(*document) {})
 	e.chunk.sink = func(raw []byte) { e.base64.decode(raw, e.take) }
 	return e
@@ -50,27 +50,27 @@ func (e *eventStream) take(p []byte) {
 		return
 	}
 	if e.held {
-		e.scan.feed(e.last[:])
+		e.docs.feed(e.last[:])
 	}
-	e.scan.feed(p[:len(p)-1])
+	e.docs.feed(p[:len(p)-1])
 	e.last[0], e.held = p[len(p)-1], true
 }
 
 // end ends the message, and with it the document.
 func (e *eventStream) end() {
 	if e.held {
-		e.scan.feed(e.last[:])
+		e.docs.feed(e.last[:])
 		e.held = false
 	}
 	e.chunk.end()
-	e.scan.end()
+	e.docs.endDocument()
 }
 
 // spoil forgets what came of a damaged message.
 func (e *eventStream) spoil() {
 	e.held = false
 	e.chunk.end()
-	e.scan.abandon()
+	e.docs.abandon()
 }
 
 // readFrames takes the next piece of an AWS event stream.
@@ -100,7 +100,7 @@ func (r *Response) readFrames(p []byte) {
 // endFrames takes the end of an AWS event stream. It reports whether the stream was
 // whole; of a message that was cut, what was read counts.
 func (r *Response) endFrames() (whole bool) {
-	r.scan.end()
+	r.endDocument()
 	return r.aws.frames.whole()
 }
 

@@ -46,9 +46,13 @@ var responsePositions, familySlots = func() (*tree, [][]int32) {
 
 // extract reads a document into t.
 func extract(d *document, t *tally) {
+	before := t.streamed
 	for i := range families {
 		if families[i].extract(view{d, familySlots[i]}, t) {
-			return
+			break
 		}
+	}
+	if t.streamed > before {
+		t.deltas++
 	}
 }

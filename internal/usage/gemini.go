@@ -107,6 +107,7 @@ func extractGemini(v view, t *tally) bool {
 		t.unended = true
 		t.ended = t.ended || finished
 		t.streamed += v.text(gemText)
+		t.noteChoices(v, gemCandidate, gemIndex, gemFinish)
 		g.several = g.several || candidates > 1 || string(v.raw(gemIndex)) > "0"
 		v.each(gemMedia, func(_ int32, _ byte, raw []byte) {
 			t.output = true
@@ -205,9 +206,10 @@ func (v view) modality(kinds int, modality string) (n int64) {
 // predictions takes an answer of Vertex's predict: the tokens of each text that was
 // embedded, or pictures.
 func (g *geminiTally) predictions(v view, t *tally) {
-	t.output = true
 	tokens := v.sum(gemStatistics)
 	pictures := int64(v.count(gemPicture))
+	t.output, t.listed = t.output || tokens.known || pictures > 0, true
+	t.uncounted = t.uncounted || pictures > 0 && tokens.n == 0
 	if tokens.known || pictures > 0 {
 		t.report(Usage{Input: tokens.n, Images: pictures})
 	}
@@ -247,7 +249,7 @@ func (g *geminiTally) conclude(t *tally, r *Report) {
 	if r.Complete && !r.Failed {
 		return
 	}
-	r.Usage.Output = max(r.Usage.Output, g.output, (t.delivered()+3)/4)
+	r.Usage.Output = max(r.Usage.Output, g.output, r.DeliveredTokens())
 	r.Usage.Reasoning = max(r.Usage.Reasoning, g.reasoning)
 }
 

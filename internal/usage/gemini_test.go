@@ -119,12 +119,12 @@ func TestTrapsOfGemini(t *testing.T) {
 			Report{Complete: true, Model: m, Delivered: 41}},
 		{"embedding with a count", typeJSON, `{"embedding":{"values":[0.1]},"usageMetadata":{"promptTokenCount":6,"totalTokenCount":6}}`, false,
 			Report{Usage: Usage{Input: 6}, Found: true, Complete: true}},
-		{"embedding without", typeJSON, `{"embeddings":[{"values":[0.1]}]}`, false, Report{Complete: true}},
+		{"embedding without", typeJSON, `{"embeddings":[{"values":[0.1]}]}`, false, Report{Complete: true, Delivered: 33}},
 		{"Vertex's floats", typeJSON, `{"predictions":[{"embeddings":{"statistics":{"token_count":6.0}}},{"embeddings":{"statistics":` +
 			`{"token_count":9}}}]}`, false, Report{Usage: Usage{Input: 15}, Found: true, Complete: true}},
 		{"Vertex's pictures", typeJSON, `{"predictions":[{"bytesBase64Encoded":"QUJD","mimeType":"image/png"},{"bytesBase64Encoded":"QUJD"},` +
-			`{"raiFilteredReason":"x"}]}`, false, Report{Usage: Usage{Images: 2}, Found: true, Complete: true}},
-		{"predictions of anything else", typeJSON, `{"predictions":[{"score":1}]}`, false, Report{Complete: true}},
+			`{"raiFilteredReason":"x"}]}`, false, Report{Usage: Usage{Images: 2}, Found: true, TokensUnknown: true, Complete: true}},
+		{"predictions of anything else", typeJSON, `{"predictions":[{"score":1}]}`, false, Report{Complete: true, Delivered: 29}},
 	}
 	checkReports(t, tests)
 }

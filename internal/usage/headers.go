@@ -56,7 +56,7 @@ func (h *headerTally) conclude(r *Report) {
 	}
 	u := Usage{Input: h.input.n, Output: h.output.n, CacheRead: h.cached.n, CacheWrite5m: h.written.n}
 	if !h.output.known && r.Delivered > 0 {
-		u.Output = (r.Delivered + 3) / 4
+		u.Output = r.DeliveredTokens()
 		r.Complete = false
 	}
 	u.bound()

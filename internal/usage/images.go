@@ -33,11 +33,12 @@ func extractImages(v view, t *tally) bool {
 		t.output = true
 		u := readImageUsage(v)
 		u.Images = int64(v.count(imgData))
+		t.uncounted = u.Total() == 0
 		t.report(u)
 		return true
 	}
 	if v.kind(imgPlain) == typeString {
-		t.output = true
+		t.output, t.uncounted = true, true
 		t.report(Usage{Images: int64(v.count(imgPlain))})
 		return true
 	}
@@ -51,6 +52,7 @@ func extractImages(v view, t *tally) bool {
 		t.ended = true
 		u := readImageUsage(v)
 		u.Images = 1
+		t.uncounted = t.uncounted || u.Total() == 0
 		t.add(u)
 	}
 	return true

@@ -33,7 +33,7 @@ func TestTrapsOfInteractions(t *testing.T) {
 			Report{Usage: u, Found: true, Complete: true, Model: "m"}},
 		{"steps of another API", typeJSON, `{"model":"m","steps":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}`, false,
 			Report{Usage: Usage{Input: 10, Output: 2}, Found: true, Complete: true, Model: "m"}},
-		{"in the background", typeJSON, `{"id":"v1_a","object":"interaction","model":"m","status":"in_progress"}`, false, Report{Model: "m"}},
+		{"in the background", typeJSON, `{"id":"v1_a","object":"interaction","model":"m","status":"in_progress"}`, false, Report{Model: "m", Delivered: 71}},
 		{"the input is not counted", typeJSON, document(`,"usage":{"total_output_tokens":5,"total_tokens":25}`), false,
 			Report{Usage: Usage{Input: 20, Output: 5}, Found: true, Complete: true, Model: "m"}},
 		{"trap 25: floats", typeJSON, document(`,"usage":{"total_input_tokens":20.0,"total_output_tokens":"5"}`), false,

@@ -34,7 +34,7 @@ func TestTrapsOfOllama(t *testing.T) {
 		{"loading uses nothing", typeJSON, done(`,"done_reason":"load"`), false, Report{Found: true, Complete: true, Model: "m"}},
 		{"unloading uses nothing", typeJSON, done(`,"done_reason":"unload"`), false, Report{Found: true, Complete: true, Model: "m"}},
 		{"embeddings", typeJSON, `{"model":"m","embeddings":[[0.1,0.2]],"total_duration":1,"prompt_eval_count":8}`, false, ok(Usage{Input: 8}, 0)},
-		{"older embeddings", typeJSON, `{"embedding":[0.1,0.2]}`, false, Report{Complete: true}},
+		{"older embeddings", typeJSON, `{"embedding":[0.1,0.2]}`, false, Report{Complete: true, Delivered: 23}},
 		{"trap 5: counts before the end are not added up", typeLines,
 			lines(`{"model":"m","done":false,"prompt_eval_count":26,"eval_count":100}`, last), false, ok(Usage{Input: 26, Output: 298}, 0)},
 		{"trap 7: counts go down", typeLines, lines(last, strings.Replace(last, "298", "12", 1)), false, ok(Usage{Input: 26, Output: 12}, 0)},

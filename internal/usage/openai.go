@@ -18,6 +18,7 @@ var openaiFamily = family{
 		chatTimings:   {"timings", fragment},
 		chatError:     {"error", word},
 		chatData:      {"data[]", mark},
+		chatEmbedding: {"data[].embedding", mark},
 
 		chatChoice:       {"choices[]", mark},
 		chatIndex:        {"choices[].index", word},
@@ -51,6 +52,7 @@ const (
 	chatTimings
 	chatError
 	chatData
+	chatEmbedding
 	chatChoice
 	chatIndex
 	chatFinish
@@ -76,9 +78,6 @@ func chatOtherText(at string) string {
 	}
 	return paths.String()
 }
-
-// maxChoices bounds the choices told apart; no API offers more.
-const maxChoices = 256
 
 // chatTally is what only this family needs.
 type chatTally struct {
@@ -108,10 +107,10 @@ func extractOpenAI(v view, t *tally) bool {
 			t.ended = true
 		}
 		t.streamed += chatTextOf(v)
+		t.noteChoices(v, chatChoice, chatIndex, chatFinish)
 	}
-	if v.kind(chatData) != typeAbsent {
-		t.output = true
-	}
+	t.listed = t.listed || v.kind(chatData) != typeAbsent
+	t.output = t.output || v.kind(chatEmbedding) != typeAbsent
 	u, ok := readUsage(v.raw(chatUsage), choices > 0)
 	if !ok {
 		u, ok = readUsage(v.raw(chatGroqUsage), choices > 0)

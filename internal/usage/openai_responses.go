@@ -79,8 +79,10 @@ func extractResponses(v view, t *tally) bool {
 		base += respEnd
 	case bytes.HasPrefix(v.raw(base+respObject), []byte(`"response`)):
 	case bytes.HasPrefix(event, []byte("response.")):
-		// Audio comes as base64: bytes, not text.
-		if bytes.HasSuffix(event, []byte(".delta")) && !bytes.HasSuffix(event, []byte("audio.delta")) {
+		switch {
+		case bytes.HasSuffix(event, []byte("audio.delta")): // base64: bytes, not text
+			t.output = true
+		case bytes.HasSuffix(event, []byte(".delta")):
 			t.streamed += v.text(responsesDelta)
 		}
 		t.unended = true

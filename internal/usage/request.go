@@ -16,6 +16,9 @@ type Request struct {
 	// BodyModel is what the body names where the path names a model too; the body's
 	// has no effect at the vendors that put it in the path. Empty otherwise.
 	BodyModel string
+	// OtherModels are those that the body names beside the two, each once: fallbacks,
+	// choices for a router, models of tools. The call may use any of them.
+	OtherModels []string
 	// Stream is set if a stream is asked for: by the body, by the path where that
 	// decides, or by saying nothing where streams are the default.
 	Stream bool
@@ -189,6 +192,7 @@ func (s *reqScanner) finish() {
 		r.Choices = reqMul(r.Choices, max(1, s.prompts))
 	}
 	s.references(reqIsImage)
+	r.settleModels()
 
 	var known bool
 	switch r.API {
@@ -201,11 +205,11 @@ func (s *reqScanner) finish() {
 		known = s.capOf[reqMaxTokens] || s.capOf[reqMaxGenLen] || s.configs.capped
 	case LlamaCPPCompletion:
 		known = s.capOf[reqNPredict] || s.capOf[reqMaxCompletionTokens] || s.capOf[reqMaxTokens]
-	case OpenAICompletions, OpenAIEmbeddings, AnthropicMessages, CohereChat, MistralChat:
+	case OpenAICompletions, AnthropicMessages, CohereChat, MistralChat:
 		known = s.capOf[reqMaxTokens]
-	case UnknownAPI, OpenAIImages, OpenAIAudio, OpenAIModerations, MistralOCR:
-		known = true
 	default:
+		// Elsewhere nobody knows whether such a member has any effect, so it must not
+		// make the call cheap.
 		known = s.configs.capped
 	}
 	if r.API == GeminiGenerate || r.API == GeminiStream || r.API.bedrock() {

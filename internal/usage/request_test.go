@@ -3,6 +3,7 @@ package usage
 import (
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -89,7 +90,7 @@ func TestParseRequestReadsWhatSteersACall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := *parse(t, tt.ep, tt.body)
 			got.Endpoint, got.edit, got.markup = Endpoint{}, reqEdit{}, 0
-			if got != tt.want {
+			if !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})

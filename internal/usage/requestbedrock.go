@@ -21,8 +21,10 @@ func reqBedrockField(name []byte) reqField {
 		return reqToolConfig
 	case "promptvariables":
 		return reqStoredPrompt
-	case "outputconfig", "additionalmodelrequestfields":
+	case "outputconfig":
 		return reqSchema
+	case "additionalmodelrequestfields":
+		return reqPassedOn
 	case "inputimage": // Titan
 		return reqPictures
 	case "guardrailconfig", "performanceconfig", "requestmetadata", "servicetier", "schemaversion",

@@ -204,7 +204,7 @@ func (s *reqScanner) configCap(c *reqConfig, which int) bool {
 func (s *reqScanner) setting(name []byte) bool {
 	schema := strings.Contains(string(name), "schema")
 	named := int64(s.named)
-	n, ok := s.compact(3)
+	n, ok := s.toolModels(reqNamingOf(name), 3)
 	if schema {
 		s.r.TextBytes += n
 	} else {

@@ -3,6 +3,7 @@ package usage
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -230,7 +231,7 @@ func checkVendorBody(fatalf func(string, ...any), api API, body []byte, limit in
 		fatalf("%q was edited to %q, in vain", body, edited)
 	}
 	was.edit, again.edit, was.Cap, again.Cap = reqEdit{}, reqEdit{}, 0, 0
-	if *again != was {
+	if !reflect.DeepEqual(*again, was) {
 		fatalf("%q was edited to %q: parsed %+v, want %+v", body, edited, *again, was)
 	}
 }

@@ -42,6 +42,8 @@ const (
 	reqTokenIDs              // of an earlier answer
 	reqToolConfig            // tools, functions, as Converse declares them
 	reqStoredPrompt          // as reqStored
+	reqExtra                 // holds further members, for a gateway
+	reqPassedOn              // the same, for a model of Bedrock
 )
 
 // reqLongestName is the length of the longest name that is looked up.
@@ -97,6 +99,8 @@ func reqFieldOf(name []byte) reqField {
 		return reqPictures
 	case "document":
 		return reqOcrDocument
+	case "extra_body", "litellm_params", "optional_params":
+		return reqExtra
 	}
 	return reqUnknown
 }

@@ -8,6 +8,8 @@ import (
 	"mime/multipart"
 	"strconv"
 	"strings"
+
+	"github.com/tidwall/gjson"
 )
 
 // reqMaxFormField is the longest value of a form field that steers a call, in bytes.
@@ -26,6 +28,7 @@ func (r *Request) readForm(body []byte, boundary string) *BadRequest {
 	for {
 		part, err := form.NextRawPart()
 		if errors.Is(err, io.EOF) {
+			r.settleModels()
 			return nil
 		}
 		if err != nil {
@@ -57,6 +60,7 @@ func (r *Request) formPart(part *multipart.Part, value []byte, seen *[reqNContro
 			r.inline(reqFormMedia(params["name"], part.Header.Get("Content-Type")), int64(len(value)))
 		} else {
 			r.TextBytes += int64(len(value))
+			return r.formExtra(params["name"], string(value))
 		}
 		return nil
 	}
@@ -70,6 +74,26 @@ func (r *Request) formPart(part *multipart.Part, value []byte, seen *[reqNContro
 	}
 	seen[field] = true
 	return r.formField(field, name, string(value))
+}
+
+// formExtra takes a field that may name other models. PHP and its friends write the
+// name of a list with brackets.
+func (r *Request) formExtra(name, value string) *BadRequest {
+	folded := strings.ToLower(strings.TrimSpace(name))
+	folded, _, _ = strings.Cut(folded, "[")
+	switch how := reqNamingOf([]byte(folded)); {
+	case reqFieldOf([]byte(folded)) == reqExtra:
+		return &BadRequest{Param: folded, Message: strconv.Quote(folded) + " must not be given in a form"}
+	case how == reqNamesNone, how == reqNamesRoute && value == "fallback":
+		return nil
+	case gjson.Valid(value) && value != "" && strings.ContainsRune(`"[{`, rune(value[0])):
+		s := reqScanner{r: r}
+		s.modelsIn([]byte(value), how)
+		return s.bad
+	case how == reqNamesBelow:
+		return nil
+	}
+	return r.addModel(value)
 }
 
 func (r *Request) formField(field reqField, name, value string) *BadRequest {

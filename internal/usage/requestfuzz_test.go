@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -84,7 +85,11 @@ func agrees(t *testing.T, r *Request, body []byte) {
 		return v
 	}
 	limit := max(value(folded.MaxTokens), value(folded.MaxCompletionTokens), value(folded.MaxOutputTokens))
-	if r.API == UnknownAPI && exact["n_predict"] == nil && !bytes.Contains(body, []byte(`\`)) && r.Cap != limit {
+	if r.API == UnknownAPI && r.Cap != 0 {
+		t.Fatalf("cap %d at an unknown API: %q", r.Cap, body)
+	}
+	if known := folded.MaxTokens != nil && *folded.MaxTokens != "null" || folded.MaxCompletionTokens != nil && *folded.MaxCompletionTokens != "null"; r.API == OpenAIChat && known &&
+		exact["n_predict"] == nil && !bytes.Contains(body, []byte(`\`)) && r.Cap != limit {
 		t.Fatalf("cap %d, want %d: %q", r.Cap, limit, body)
 	}
 	if choices := max(value(folded.N), value(folded.BestOf), 1); r.Choices < choices {
@@ -158,7 +163,7 @@ func FuzzAskUsage(f *testing.F) {
 			got, want := *again, *r
 			got.edit, want.edit = reqEdit{}, reqEdit{}
 			want.UsageAsked = want.UsageAsked || asked
-			if got != want {
+			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("%q was edited to %q: parsed %+v, want %+v", body, edited, got, want)
 			}
 		}

@@ -98,7 +98,7 @@ func (s *reqScanner) top() bool {
 		if len(raw) > reqLongName {
 			s.r.TextBytes += int64(s.named)
 		}
-		if !s.field(field) {
+		if !s.naming(name, func() bool { return s.field(field) }) {
 			return false
 		}
 	}
@@ -177,6 +177,10 @@ func (s *reqScanner) field(field reqField) bool {
 		return s.content(reqImage, reqOther, 2)
 	case reqToolConfig:
 		return s.toolConfig()
+	case reqExtra:
+		return s.extra("extra_body")
+	case reqPassedOn:
+		return s.passedOn("additionalModelRequestFields")
 	case reqTokenIDs:
 		return s.content(reqItem, reqOther, 2)
 	case reqOcrDocument:

@@ -72,7 +72,7 @@ func (s *reqScanner) tool(depth int) bool {
 				r.external("server tools")
 			}
 		default:
-			n, ok := s.compact(depth + 1)
+			n, ok := s.toolSetting(name, depth+1)
 			if !ok {
 				return false
 			}

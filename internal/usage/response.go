@@ -11,10 +11,14 @@ import (
 // pieces of any size. It keeps a few hundred bytes of it, whatever its length. The
 // shape of the bytes decides what they are; the content type is not relied on.
 //
-// The calls come in the order NewResponse, Start, any number of Write, Close, Release,
-// from one goroutine at a time.
+// The calls come in the order NewResponse, Expect, Seek, Start, any number of Write,
+// Close, Release, from one goroutine at a time.
 type Response struct {
 	status   int
+	expect   expectation
+	label    label
+	body     int64 // bytes, decoded
+	wire     int64 // bytes as sent, of a body that is encoded
 	framing  framing
 	lead     [8]byte // the first bytes, until they tell the framing
 	leadLen  int
@@ -24,6 +28,7 @@ type Response struct {
 	events   sseReader
 	aws      *eventStream // nil until one came
 	scan     scanner
+	fields   []*fieldReader // what else is looked for
 	tally    tally
 	decode   *decoder
 	unread   bool // the encoding is unknown
@@ -62,9 +67,13 @@ func (r *Response) Release() {
 	if r.aws != nil {
 		r.aws.reset()
 	}
-	*r = Response{scan: r.scan, onDecode: r.onDecode, aws: r.aws}
+	for _, f := range r.fields {
+		f.release()
+	}
+	clear(r.fields)
+	*r = Response{scan: r.scan, onDecode: r.onDecode, aws: r.aws, fields: r.fields[:0]}
 	r.tally.chat.choices = choices
-	r.scan.lines = false
+	r.scan.lines, r.scan.trailed, r.scan.broken = false, false, false
 	r.scan.memo.forget()
 	responses.Put(r)
 }
@@ -76,9 +85,9 @@ func (r *Response) Start(status int, header http.Header) {
 	r.tally.headers.take(header)
 	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))
-	kind, _, _ := strings.Cut(media, "/")
+	r.label = labelOf(media)
 	switch {
-	case kind == "audio", kind == "image", kind == "video":
+	case !r.expect.believes(r.label):
 		r.framing = opaque
 	case media == "text/event-stream":
 		r.stream = true
@@ -86,9 +95,12 @@ func (r *Response) Start(status int, header http.Header) {
 		r.frames = true
 	case strings.Contains(media, "ndjson"), strings.Contains(media, "jsonl"), media == "application/stream+json":
 		r.scan.lines = true
+		for _, f := range r.fields {
+			f.scan.lines = true
+		}
 	}
 	encodings := header.Values("Content-Encoding")
-	if len(encodings) == 0 || r.framing == opaque {
+	if len(encodings) == 0 || r.label == labelMedia {
 		return
 	}
 	chain, ok := parseEncodings(strings.Join(encodings, ","))
@@ -104,8 +116,11 @@ func (r *Response) Start(status int, header http.Header) {
 // p, never waits and cannot go wrong: what it cannot read is told by Close.
 func (r *Response) Write(p []byte) {
 	switch {
-	case r.closed, r.unread, r.framing == opaque:
+	case r.closed, r.label == labelMedia:
+	case r.unread:
+		r.wire += int64(len(p))
 	case r.decode != nil:
+		r.wire += int64(len(p))
 		r.decode.feed(p)
 	default:
 		r.read(p)
@@ -115,8 +130,9 @@ func (r *Response) Write(p []byte) {
 // Close ends the response and returns what it said; finished is false if the response
 // was cut. Further calls return the same report.
 //
-// A body in an unknown encoding says nothing, one in a broken encoding what could be
-// read before it broke. A stream of Anthropic that was cut behind its start is Found and not
+// A body in an unknown encoding says nothing but its size, one in a broken encoding what
+// could be read before it broke. A document that something else follows on its line is
+// not believed: a text may begin like one. A stream of Anthropic that was cut behind its start is Found and not
 // Complete: its input is known, and its output is at least a token for every four
 // bytes that were delivered. The same goes for a stream of Gemini, which counts in every
 // piece, though late. Any other stream that was cut before it reported is not Found,
@@ -125,34 +141,46 @@ func (r *Response) Close(finished bool) Report {
 	if r.closed {
 		return r.report
 	}
-	intact := true
+	intact, cut := true, false
 	if r.decode != nil {
 		intact = r.decode.close()
 		r.decode = nil
 	}
 	r.closed = true
+	garbled := !intact
 	switch r.framing {
 	case unframed:
 	case framedEvents:
-		r.endEvent()
+		cut = r.endEvent()
 	case framedFrames:
 		if !r.endFrames() {
-			intact = false
+			intact, cut = false, true
 			r.tally.complete = false
 		}
 	case framedDocuments:
-		if r.scan.end() {
-			intact = false
+		if r.endDocument() {
+			intact, cut = false, true
 			r.tally.complete = false
 		}
 	}
 	r.report = r.tally.conclude(finished && intact)
 	r.report.Failed = r.report.Failed || r.status >= http.StatusBadRequest
+	// What is missing of a piece that was cut may be text, whatever it says of its end.
+	r.report.Finished = r.tally.finished() && !r.report.Failed && (!cut || r.tally.complete)
+	if r.doubtful() {
+		r.report.Usage, r.report.Other, r.report.Found, r.report.TokensUnknown = Usage{}, nil, false, false
+	}
+	if before := r.report.Usage.Total(); !r.doubtful() || r.label != labelText {
+		r.takeFields()
+		r.report.TokensUnknown = r.report.TokensUnknown && r.report.Usage.Total() == before
+	}
+	r.takeBody(garbled)
 	return r.report
 }
 
 // read takes the next piece of the decoded body.
 func (r *Response) read(p []byte) {
+	r.body += int64(len(p))
 	for len(p) > 0 && r.framing == unframed {
 		p = r.sniff(p)
 	}
@@ -162,7 +190,7 @@ func (r *Response) read(p []byte) {
 	case framedFrames:
 		r.readFrames(p)
 	case framedDocuments:
-		r.scan.feed(p)
+		r.feed(p)
 	}
 }
 
@@ -184,7 +212,7 @@ func (r *Response) sniff(p []byte) []byte {
 		case c <= maxFrameLead:
 			r.framing = framedFrames
 			if r.aws == nil {
-				r.aws = newEventStream(&r.scan)
+				r.aws = newEventStream(r)
 			}
 			return p
 		case r.stream, c == ':':
@@ -210,6 +238,30 @@ func (r *Response) sniff(p []byte) []byte {
 	return p[1:]
 }
 
+// feed takes the next piece of a document.
+func (r *Response) feed(p []byte) {
+	r.scan.feed(p)
+	for _, f := range r.fields {
+		f.scan.feed(p)
+	}
+}
+
+// endDocument takes the end of documents, and reports whether one was cut.
+func (r *Response) endDocument() (cut bool) {
+	for _, f := range r.fields {
+		f.scan.end()
+	}
+	return r.scan.end()
+}
+
+// abandon forgets the document that was open.
+func (r *Response) abandon() {
+	for _, f := range r.fields {
+		f.scan.abandon()
+	}
+	r.scan.abandon()
+}
+
 // readEvents takes the next piece of an event stream.
 func (r *Response) readEvents(p []byte) {
 	for len(p) > 0 {
@@ -217,16 +269,17 @@ func (r *Response) readEvents(p []byte) {
 		p = p[n:]
 		switch token {
 		case sseData:
-			r.scan.feed(data)
+			r.feed(data)
 		case sseEvent:
 			r.endEvent()
 		}
 	}
 }
 
-// endEvent takes the end of an event, which need not be told at the end of a stream.
-func (r *Response) endEvent() {
-	r.scan.end()
+// endEvent takes the end of an event, which need not be told at the end of a stream. It
+// reports whether its document was cut.
+func (r *Response) endEvent() (cut bool) {
+	cut = r.endDocument()
 	switch {
 	case r.events.isDone():
 		r.tally.ended, r.tally.complete = true, true
@@ -234,4 +287,5 @@ func (r *Response) endEvent() {
 		r.tally.ended, r.tally.failed = true, true
 	}
 	r.events.nextEvent()
+	return cut
 }

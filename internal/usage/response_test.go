@@ -96,7 +96,7 @@ func TestReleasedResponseRemembersNothing(t *testing.T) {
 	r.Release()
 	r.Start(http.StatusOK, jsonHeader)
 	r.Write([]byte(`{"model":"n","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}`))
-	want := Report{Usage: Usage{Input: 3, Output: 1}, Found: true, Complete: true, Model: "n"}
+	want := Report{Usage: Usage{Input: 3, Output: 1}, Found: true, Complete: true, Finished: true, Model: "n"}
 	if got := r.Close(true); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -142,7 +142,7 @@ func TestHugeEventsTakeNoMemory(t *testing.T) {
 		{"name", `data: {"`, chunk, `":1` + usage, 0},
 		{"array", `data: {"data":[{"embedding":[`, digits, `1]}]` + usage, 0},
 		{"elements", `data: {"data":[`, digits, `1]` + usage, 0},
-		{"depth", `data: {"x":`, bytes.Repeat([]byte(`[`), 64<<10), "", 0},
+		{"depth", `data: {"x":`, bytes.Repeat([]byte(`[`), 64<<10), "", 32<<20 + 11},
 		{"fragment", `data: {"timings":{"x":"`, chunk, `"}` + usage, 0},
 		{"line without a name", ``, chunk, "\n" + `data: {"x":1` + usage, 0},
 		{"event name", `event: `, chunk, "\n" + `data: {"x":1` + usage, 0},
@@ -194,10 +194,10 @@ func TestReportDoesNotDependOnPieces(t *testing.T) {
 		body := []byte(strings.Join(rapid.SliceOfN(part, 0, 30).Draw(t, "parts"), ""))
 		h := header.Draw(t, "header")
 		finished := rapid.Bool().Draw(t, "finished")
-		want := readPieces(h, http.StatusOK, body, finished, func(rest int) int { return rest })
+		want := readAnswer(nil, h, http.StatusOK, body, finished, func(rest int) int { return rest })
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 20), 1, 20).Draw(t, "sizes")
 		i := 0
-		got := readPieces(h, http.StatusOK, body, finished, func(int) int {
+		got := readAnswer(nil, h, http.StatusOK, body, finished, func(int) int {
 			i++
 			return sizes[i%len(sizes)]
 		})

@@ -24,6 +24,9 @@ type scanner struct {
 	stray bool // something else than documents stood between documents
 	count int  // documents begun since the last end
 
+	trailed bool // something else than a document stood behind one on its line, ever
+	broken  bool // the same anywhere outside arrays, or a syntax error, ever
+
 	depth   int
 	stack   [maxDepth]frame
 	arrays  int   // of the frames
@@ -180,6 +183,8 @@ func (s *scanner) top(p []byte, i int) int {
 	case c == ',' && s.array:
 	case c == 0xEF, c == 0xBB, c == 0xBF, c == 0x1E: // a byte order mark, a record separator
 	default:
+		s.trailed = s.trailed || s.count > 0 && !s.array && !s.lines
+		s.broken = s.broken || !s.array
 		s.target = nil
 		return s.begin(p, i)
 	}
@@ -325,6 +330,7 @@ func (s *scanner) close() {
 
 // fail takes a syntax error.
 func (s *scanner) fail() {
+	s.broken = true
 	if s.open {
 		s.close()
 	}

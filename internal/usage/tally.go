@@ -11,7 +11,13 @@ type tally struct {
 
 	streamed int64 // bytes of text in pieces
 	whole    int64 // bytes of text in a document that repeats the pieces
+	deltas   int64 // documents with text: a piece has a token at least
 	output   bool  // something else than text was delivered
+	listed   bool  // a list of something came
+
+	uncounted bool // pictures came for which no tokens were counted
+	choices   choiceSet
+	expected  int64 // choices that were asked for
 
 	failed   bool
 	unended  bool // something began that says when it ends
@@ -80,9 +86,10 @@ func (t *tally) conclude(finished bool) Report {
 		Model:     t.model,
 		Failed:    t.failed,
 		Delivered: t.delivered(),
+		Deltas:    t.deltas,
 		Complete:  t.complete || finished && (t.ended || !t.unended),
 	}
-	r.Found = t.reported || t.zero && r.Delivered == 0 && !t.output
+	r.Found = t.reported || t.zero && r.Delivered == 0 && !t.output && !t.listed
 	t.chat.conclude(&r)
 	t.image.conclude(&r)
 	t.anthropic.conclude(t, &r)
@@ -90,7 +97,13 @@ func (t *tally) conclude(finished bool) Report {
 	t.bedrock.conclude(&r)
 	t.tgi.conclude(&t.headers, &r)
 	t.headers.conclude(&r)
+	r.TokensUnknown = r.Found && t.uncounted
 	return r
+}
+
+// finished tells whether all that is generated was delivered.
+func (t *tally) finished() bool {
+	return !t.failed && (t.complete || t.ended && t.choices.allEnded(t.expected))
 }
 
 // addOther adds what another model used inside the call.

@@ -139,7 +139,7 @@ func TestTraps(t *testing.T) {
 		{"lines labelled JSON, one of them broken", plain, word1 + "\n{\"x\":}\n" + counts + "\n", ok(ten)},
 		{"array of documents", plain, "[" + word1 + "\n,\r\n" + counts + "]", ok(ten)},
 		{"model is empty first", sse, events(`{"choices":[],"model":""}`, word1, counts, done), ok(ten)},
-		{"count of tokens is not usage", plain, `{"input_tokens":1114,"model":"m"}`, Report{Complete: true, Model: "m"}},
+		{"count of tokens is not usage", plain, `{"input_tokens":1114,"model":"m"}`, Report{Complete: true, Model: "m", Delivered: 33}},
 		{"parts are no more than the whole", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,` +
 			`"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":8,"audio_tokens":99,"image_tokens":99},` +
 			`"completion_tokens_details":{"reasoning_tokens":2,"audio_tokens":99,"image_tokens":99}}`),
@@ -150,7 +150,7 @@ func TestTraps(t *testing.T) {
 		{"both vocabularies, one at zero", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"input_tokens":0,"output_tokens":0}`), ok(ten)},
 		{"cache writes for hours", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cache_write_tokens":6,` +
 			`"cache_write_tokens_details":{"ttl_30m_tokens":2,"ttl_12h_tokens":4}}}`), ok(Usage{Input: 10, Output: 2, CacheWrite5m: 2, CacheWrite1h: 4})},
-		{"HTML is nothing", "text/html", "<html>{\"usage\":{\"prompt_tokens\":1}}", Report{Complete: true}},
+		{"HTML is nothing", "text/html", "<html>{\"usage\":{\"prompt_tokens\":1}}", Report{Complete: true, Delivered: 35}},
 		{"sound is nothing", "audio/mpeg", chat(`{"prompt_tokens":1}`), Report{Complete: true}},
 		{"nothing is nothing", plain, "", Report{Complete: true}},
 	}

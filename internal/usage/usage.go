@@ -51,11 +51,29 @@ type Report struct {
 	Failed bool
 	// Model is the one that served, as the response names it; empty if it does not.
 	Model string
+	// Finished is set if every choice said why it ended, as many as were asked for:
+	// nothing more is generated, whatever is still missing of the response.
+	Finished bool
+	// TokensUnknown is set if the response reported pictures, in Usage.Images, and for
+	// some of them no tokens. The tokens of Usage are then too few, or none.
+	TokensUnknown bool
 	// Delivered is how many bytes of generated text the response carried, decoded.
+	// Where neither usage nor text was found in a successful response, it is the size
+	// of the body, which may be text in a format that nobody knows; decoded, or as sent
+	// where the encoding could not be undone. Of audio, images and video it is 0.
 	Delivered int64
+	// Deltas is in how many pieces the text came.
+	Deltas int64
 	// Other is what other models used inside the call; it is not part of Usage.
 	Other []ModelUsage
+	// Least is what the fields that were sought add up to, in tokens, where the
+	// response was cut and may have used more; 0 where it was not.
+	Least int64
 }
+
+// DeliveredTokens is the least that was generated, in tokens, by what was delivered: one
+// for every four bytes, and one for every piece of a stream.
+func (r *Report) DeliveredTokens() int64 { return max((r.Delivered+3)/4, r.Deltas) }
 
 // LacksInput reports whether output was counted and no prompt at all, as servers do
 // that count only what of a prompt was not in their cache. The prompt is then to be

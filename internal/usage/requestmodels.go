@@ -1,0 +1,177 @@
+package usage
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+)
+
+// reqMaxModels is how many models a request may name beside the main one.
+const reqMaxModels = 64
+
+// reqModelsDepth is how deep within a member models are looked for. What routers read
+// lies no deeper.
+const reqModelsDepth = 8
+
+// reqNaming is how a member names models.
+type reqNaming uint8
+
+const (
+	reqNamesNone  reqNaming = iota
+	reqNamesAll             // its strings are models, and those of its objects that are called so
+	reqNamesBelow           // models are named by members of what it holds
+	reqNamesRoute           // a model, or a word of its own
+)
+
+// reqNamingOf tells which members name models that a call may end at instead of the
+// main one, or use on its way: as fallbacks, as a choice of a router, or by a name that
+// overrides the main one. Routers keep inventing such members, so the ending of the
+// name decides.
+func reqNamingOf(folded []byte) reqNaming {
+	switch string(folded) {
+	case "model_list", "engine", "deployment_id":
+		return reqNamesAll
+	case "plugins", "provideroptions", "provider_options", "routingconfig", "routing_config":
+		return reqNamesBelow
+	case "route":
+		return reqNamesRoute
+	}
+	for _, end := range [...]string{"model", "models", "fallbacks", "model_name", "modelname", "model_id", "modelid"} {
+		if len(folded) >= len(end) && string(folded[len(folded)-len(end):]) == end {
+			return reqNamesAll
+		}
+	}
+	return reqNamesNone
+}
+
+// naming reads a member by read, and notes the models in it.
+func (s *reqScanner) naming(name []byte, read func() bool) bool {
+	how, start := reqNamingOf(name), s.i
+	if !read() {
+		return false
+	}
+	if how == reqNamesNone {
+		return true
+	}
+	return s.modelsIn(s.b[start:s.i], how)
+}
+
+// modelsIn notes the models that a value names, which is known to be valid JSON.
+func (s *reqScanner) modelsIn(raw []byte, how reqNaming) bool {
+	switch raw[0] {
+	case '"', '[', '{':
+	default:
+		return true
+	}
+	v := gjson.ParseBytes(raw)
+	if how == reqNamesRoute && v.Str == "fallback" {
+		return true
+	}
+	return s.modelsOf(v, how != reqNamesBelow, reqModelsDepth)
+}
+
+// modelsOf notes the models within v; all is set if its strings are some.
+func (s *reqScanner) modelsOf(v gjson.Result, all bool, depth int) bool {
+	if depth == 0 {
+		return true
+	}
+	ok := true
+	switch {
+	case v.Type == gjson.String:
+		return !all || s.otherModel(v.Str)
+	case v.IsArray():
+		v.ForEach(func(_, e gjson.Result) bool {
+			ok = s.modelsOf(e, all, depth-1)
+			return ok
+		})
+	case v.IsObject():
+		v.ForEach(func(name, e gjson.Result) bool {
+			ok = s.modelsOf(e, reqModelMember(name.Str, &e, all), depth-1)
+			return ok
+		})
+	}
+	return ok
+}
+
+// reqModelMember tells whether the strings of a member are models; among is set if the
+// object around it stands for one, or is a map from models to their fallbacks.
+func reqModelMember(name string, v *gjson.Result, among bool) bool {
+	folded := bytes.ToLower([]byte(name))
+	if reqNamingOf(folded) == reqNamesAll {
+		return true
+	}
+	if !among {
+		return false
+	}
+	switch string(folded) {
+	case "id", "name", "slug":
+		return v.Type == gjson.String
+	}
+	return v.IsArray() && reqFieldOf(folded) == reqUnknown
+}
+
+// otherModel notes a model. Too many of them are refused: nobody needs them, and each is
+// to be looked up.
+func (s *reqScanner) otherModel(model string) bool {
+	s.bad = s.r.addModel(model)
+	return s.bad == nil
+}
+
+func (r *Request) addModel(model string) *BadRequest {
+	if model == "" || slices.Contains(r.OtherModels, model) {
+		return nil
+	}
+	if len(r.OtherModels) == reqMaxModels {
+		return &BadRequest{Message: "more than " + strconv.Itoa(reqMaxModels) + " models are named"}
+	}
+	r.OtherModels = append(r.OtherModels, model)
+	return nil
+}
+
+// settleModels leaves out the main model, which may have come behind the others.
+func (r *Request) settleModels() {
+	if len(r.OtherModels) == 0 {
+		return
+	}
+	main, body := r.Model, r.BodyModel
+	r.OtherModels = slices.DeleteFunc(r.OtherModels, func(m string) bool { return m == main || m == body })
+	if len(r.OtherModels) == 0 {
+		r.OtherModels = nil
+	}
+}
+
+// toolSetting reads a member of a tool and returns its size. Tools that the vendor runs
+// name models of their own, beside their type or in their settings. What is called so
+// deeper down is part of a schema.
+func (s *reqScanner) toolSetting(name []byte, depth int) (size int64, ok bool) {
+	if how := reqNamingOf(name); how != reqNamesNone || s.peek() != '{' {
+		return s.toolModels(how, depth)
+	}
+	if !s.enter(depth) {
+		return 0, false
+	}
+	for first := true; ; first = false {
+		raw, more := s.member(first)
+		if !more {
+			return size + 2, s.bad == nil
+		}
+		size += int64(s.named) + 4
+		name, _ := s.name(raw)
+		n, ok := s.toolModels(reqNamingOf(name), depth+1)
+		if !ok {
+			return 0, false
+		}
+		size += n
+	}
+}
+
+func (s *reqScanner) toolModels(how reqNaming, depth int) (size int64, ok bool) {
+	start := s.i
+	size, ok = s.compact(depth)
+	if ok && how != reqNamesNone {
+		ok = s.modelsIn(s.b[start:s.i], how)
+	}
+	return size, ok
+}

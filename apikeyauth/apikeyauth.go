@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -216,6 +217,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return nil
 	}
 	h.identify(r, g)
+	plain(r)
 
 	release, err := h.checkModel(r, g.models)
 	defer release()
@@ -223,6 +225,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return h.refuseCall(w, r, g, err)
 	}
 	return next.ServeHTTP(w, r)
+}
+
+// plain takes out what could make an upstream see another call than the one that is
+// checked here.
+func plain(r *http.Request) {
+	class := usage.Identify(r.Method, r.URL, r.Header).Class
+	usage.StripMethodOverride(r.Header)
+	if class != usage.Upgrade && class != usage.Realtime {
+		usage.StripUpgrade(r.Header)
+	}
 }
 
 // identify sets every variable, so that none an earlier handler has set is taken for
@@ -282,13 +294,13 @@ func (h *Handler) checkModel(r *http.Request, allowed *allowlist) (release func(
 		return func() {}, nil
 	}
 	model, release, err := h.meter.RequestModel(r)
-	other := h.meter.Call(r).OtherModel()
+	others := h.meter.Call(r).OtherModels()
 	switch {
 	case err != nil:
 		return release, err
 	case model == "":
 		return release, modelRefusal("this API key is limited to certain models, and the model of this call is not known")
-	case !allowed.allows(model), other != "" && !allowed.allows(other):
+	case !allowed.allows(model), slices.ContainsFunc(others, func(m string) bool { return !allowed.allows(m) }):
 		return release, modelRefusal("this API key may not use the model of this call")
 	}
 	return release, nil

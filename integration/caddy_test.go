@@ -37,8 +37,9 @@ type gateway struct {
 }
 
 // start runs Caddy with sites that a Caddyfile describes. In it {site} is the
-// address to serve on, {upstream} that of the upstream, and {name} is a word that no
-// other test uses, for the names of instances: counts live as long as the process.
+// address to serve on, {addr} the same without a scheme, {upstream} that of the
+// upstream, and {name} is a word that no other test uses, for the names of instances:
+// counts live as long as the process.
 func start(t testing.TB, up *upstream, caddyfile string) *gateway {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,7 +80,9 @@ func freeAddr(t testing.TB) string {
 
 // adapt turns a Caddyfile into JSON, with the options that all tests need.
 func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
-	global := fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t}\n", g.admin, g.logs.path)
+	// Without debug logs of its own, the events app leaves handshakes alone; with them it
+	// reads what the TLS app's start may just be writing.
+	global := fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t\texclude events\n\t}\n", g.admin, g.logs.path)
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(caddyfile), "{\n"); ok {
 		caddyfile = global + rest
 	} else {
@@ -89,7 +92,7 @@ func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
 	if up != nil {
 		upAddr = up.addr
 	}
-	text := strings.NewReplacer("{site}", "http://"+g.addr, "{upstream}", upAddr, "{name}", g.testName()).Replace(caddyfile)
+	text := strings.NewReplacer("{site}", "http://"+g.addr, "{upstream}", upAddr, "{name}", g.testName(), "{addr}", g.addr).Replace(caddyfile)
 	body, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
 	for _, w := range warnings {
 		if !strings.Contains(w.Message, "not formatted") {

@@ -24,21 +24,23 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //
 //	token_limit [<matcher>] [<name>] {
 //		consumer_based
-//		key       <placeholder>...
-//		limit     <amount> <unit> per <window> [burst <n>] [shadow]
-//		limit     <n> concurrent [shadow]
-//		share     <pool>
-//		mode      charge_after | reserve | strict
-//		timezone  <IANA name>
-//		unmetered deny | allow
-//		headers   on | off
-//		reject    <status> [<message>]
+//		key          <placeholder>...
+//		limit        <amount> <unit> per <window> [burst <n>] [shadow]
+//		limit        <n> concurrent [shadow]
+//		share        <pool>
+//		mode         charge_after | reserve | strict
+//		timezone     <IANA name>
+//		usage_fields <path>...
+//		unmetered    deny | allow
+//		headers      on | off
+//		reject       <status> [<message>]
 //		errors
 //		shadow
 //	}
 //
 // A unit is requests, tokens, input_tokens, output_tokens or uncached_tokens. A
-// window is minute, hour, day, week or month, a duration, or `rolling <duration>`.
+// window is minute, hour, day, week or month, a duration, or `rolling <duration>`. A
+// path is member names joined by dots, and # for every element of an array.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return h.Config.UnmarshalCaddyfile(d)
 }

@@ -56,6 +56,7 @@ func TestUnmarshalCaddyfile(t *testing.T) {
 			share pool
 			mode strict
 			timezone Europe/Berlin
+			usage_fields meta.in results.#.out
 			unmetered allow
 			headers off
 			reject 403 "no more"
@@ -63,7 +64,8 @@ func TestUnmarshalCaddyfile(t *testing.T) {
 			shadow
 		}`, limit.Config{
 			Limits: hour, Share: "pool", Mode: limit.Strict, Timezone: "Europe/Berlin", Unmetered: "allow", Headers: "off",
-			Reject: &limit.Reject{Status: 403, Message: "no more"}, Errors: true, Shadow: true,
+			UsageFields: []string{"meta.in", "results.#.out"},
+			Reject:      &limit.Reject{Status: 403, Message: "no more"}, Errors: true, Shadow: true,
 		}},
 		{"a status alone", "token_limit {\nlimit 10k tokens per hour\nreject 503\n}", limit.Config{Limits: hour, Reject: &limit.Reject{Status: 503}}},
 	} {
@@ -109,6 +111,10 @@ func TestUnmarshalCaddyfileRefuses(t *testing.T) {
 		{"the machine's timezone", "", "timezone Local", []string{"Local", ":3"}},
 		{"an unknown word for unmetered", "", "unmetered no", []string{`unmetered "no"`, "deny, allow", ":3"}},
 		{"an unknown word for headers", "", "headers yes", []string{`headers "yes"`, "on, off", ":3"}},
+		{"usage_fields of nothing", "", "usage_fields", []string{"argument", ":3"}},
+		{"usage_fields with a wildcard", "", "usage_fields usage.*", []string{`usage_fields: field "usage.*"`, "only letters", ":3"}},
+		{"usage_fields with an index", "", "usage_fields a.0.n", []string{`field "a.0.n"`, "index 0", ":3"}},
+		{"a usage field twice", "", "usage_fields a.n b a.n", []string{`field "a.n"`, "twice", ":3"}},
 		{"reject of nothing", "", "reject", []string{"argument", ":3"}},
 		{"reject of three", "", "reject 429 a b", []string{"argument", ":3"}},
 		{"a reject status that is none", "", "reject soon", []string{"'soon'", "between 400 and 599", ":3"}},
@@ -154,7 +160,7 @@ func TestUnmarshalCaddyfileRefuses(t *testing.T) {
 
 func TestWordsStandOnce(t *testing.T) {
 	for _, line := range []string{
-		"consumer_based", "key {http.vars.a}", "share a", "mode strict", "timezone UTC", "unmetered deny",
+		"consumer_based", "key {http.vars.a}", "share a", "mode strict", "timezone UTC", "usage_fields n", "unmetered deny",
 		"headers on", "reject 429", "errors", "shadow",
 	} {
 		word, _, _ := strings.Cut(line, " ")

@@ -30,8 +30,8 @@ func TestEndpointsThatAreNotMetered(t *testing.T) {
 		{"background responses are allowed by the word", "unmetered allow", "POST", "/v1/responses", background, nil, 200},
 		{"minting is denied", "", "POST", "/v1/realtime/sessions", `{}`, nil, 403},
 		{"minting is never allowed", "unmetered allow", "POST", "/v1/realtime/sessions", `{}`, nil, 403},
-		{"an upgrade is denied", "", "GET", "/v1/realtime?model=m", "", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 403},
-		{"an upgrade is never allowed", "unmetered allow", "GET", "/v1/realtime?model=m", "", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 403},
+		{"an upgrade is denied", "", "GET", "/v1/realtime/translations?model=m", "", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 403},
+		{"an upgrade is never allowed", "unmetered allow", "GET", "/v1/realtime/translations?model=m", "", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 403},
 		{"what is metered is allowed", "", "POST", "/v1/chat/completions", question, nil, 200},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestFreeEndpointsCostARequest(t *testing.T) {
 	g := start(t, "", "token_limit free {\nlimit 20 tokens per day\nlimit 100 requests per day\n}\ntest_upstream")
 	want(t, g.chat(""), 200)
 	want(t, g.chat(""), 200) // 30 of 20 are used now
-	answer = reply(200, `{"object":"list","data":[],"usage":{"prompt_tokens":5,"total_tokens":5}}`)
+	answer = reply(200, `{"object":"list","data":[],"results":[]}`)
 	for _, call := range [][2]string{
 		{"GET", "/v1/models"},
 		{"GET", "/v1/responses/resp_1"},
@@ -90,6 +90,18 @@ func TestFreeEndpointsCostARequest(t *testing.T) {
 	want(t, g.chat(""), 429)
 	g.used("free", "", "tokens per day", 30)
 	g.used("free", "", "requests per day", 8)
+}
+
+// The path is the client's word: behind a rewrite it may lead to a call that spends.
+func TestFreeCallThatReportsUsagePays(t *testing.T) {
+	g := start(t, "", "token_limit free-pays {\nlimit 20 tokens per day\n}\ntest_upstream")
+	for range 3 {
+		want(t, g.do("POST", "/v1/files", `{"model":"m","messages":[]}`), 200)
+	}
+	g.used("free-pays", "", "tokens per day", 45)
+	// what is read, not done, repeats the usage of an earlier call
+	want(t, g.do("GET", "/v1/responses/resp_1", ""), 200)
+	g.used("free-pays", "", "tokens per day", 45)
 }
 
 func TestLimitsOfTokensAloneLetFreeCallsPass(t *testing.T) {

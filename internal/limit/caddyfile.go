@@ -1,12 +1,15 @@
 package limit
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 // UnmarshalCaddyfile reads what all limiters have in common; the dispenser stands
@@ -59,6 +62,15 @@ func (c *Config) unmarshal(d *caddyfile.Dispenser, word string, args []string) e
 		}
 		c.Key = args
 		return wrap(d, checkKey(args))
+	case "usage_fields":
+		if len(args) == 0 {
+			return d.ArgErr()
+		}
+		c.UsageFields = args
+		if _, err := usage.NewFields(args); err != nil {
+			return d.WrapErr(fmt.Errorf("usage_fields: %w", err))
+		}
+		return nil
 	case "reject":
 		if len(args) == 0 || len(args) > 2 {
 			return d.ArgErr()
@@ -160,6 +172,9 @@ func (c *Config) Tag(h httpcaddyfile.Helper) error {
 		return h.Errf("the name '%s' stands here twice; instances that are to count together say `share %s`", c.Name, c.Name)
 	}
 	h.State[key] = true
+	if strings.Contains(c.Name, "/") {
+		return nil // no path under /id/ could name it
+	}
 	c.ID = c.Name
 	return nil
 }

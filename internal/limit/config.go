@@ -10,6 +10,7 @@ import (
 	"time"
 	_ "time/tzdata" // so that an IANA name is known in an image without zone files
 
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -46,6 +47,15 @@ type Config struct {
 	// Timezone is the IANA name of the zone whose midnights bound calendar windows.
 	// Default: `UTC`.
 	Timezone string `json:"timezone,omitempty"`
+
+	// UsageFields are the places in answers whose counts add up to the tokens of a call,
+	// for an API whose answers report their tokens in no known format: member names
+	// joined by dots, and `#` for every element of an array, such as "usage.total" or
+	// "results.#.tokens". Of each place the last count of a stream is taken. Their sum
+	// counts as tokens and input_tokens; there can be no limit of output_tokens beside.
+	// Where a call passes several instances, all count by the first of them whose
+	// fields are found. Default: none.
+	UsageFields []string `json:"usage_fields,omitempty"`
 
 	// Unmetered says what becomes of calls to endpoints that spend where no usage
 	// will be seen: `deny` answers 403, `allow` lets them pass uncounted. Default:
@@ -167,7 +177,28 @@ func (c *Config) compile(units []Unit) ([]*rule, error) {
 		r.shadow = r.shadow || c.Shadow
 		rules = append(rules, r)
 	}
-	return rules, nil
+	return rules, c.checkFields(rules)
+}
+
+// checkFields checks usage_fields, and that the rules count something by them.
+func (c *Config) checkFields(rules []*rule) error {
+	if len(c.UsageFields) == 0 {
+		return nil
+	}
+	if _, err := usage.NewFields(c.UsageFields); err != nil {
+		return fmt.Errorf("usage_fields: %w", err)
+	}
+	metered := false
+	for _, r := range rules {
+		if r.unit == OutputTokens {
+			return errors.New("usage_fields and limits of output_tokens exclude each other: the fields do not tell input from output")
+		}
+		metered = metered || r.unit.Metered()
+	}
+	if !metered {
+		return errors.New("usage_fields needs a limit that counts tokens, such as `limit 10k tokens per hour`")
+	}
+	return nil
 }
 
 func (rc *Rule) compile(zone *time.Location, units []Unit) (*rule, error) {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
@@ -14,17 +15,18 @@ const inline = 4
 // entry is a call that an instance has admitted.
 type entry struct {
 	l       *Limiter
-	rules   []*rule // those that were checked
+	rules   []*rule
+	free    bool // the call has to fit in the rules alone that count it beforehand
 	ticket  *store.Ticket
 	results []store.Result
+	charged []int64 // by rule, while the call was under way; nil if nothing was
 
 	rulesBuf   [inline]*rule
 	resultsBuf [inline]store.Result
 	takesBuf   [inline]store.Take
 }
 
-// admit has the store take what the call wants of all rules, or of none. It
-// returns no entry where nothing is counted.
+// admit has the store take what the call wants of all rules, or of none.
 func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, error) {
 	consumer, err := l.consumer(r)
 	if err != nil {
@@ -37,15 +39,15 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	e := &entry{l: l}
 	e.rules = e.rulesBuf[:0]
 	takes := e.takesBuf[:0]
+	e.free = uncounted(call)
 	for _, ru := range l.rules {
-		if ru.unit.Metered() && uncounted(call) {
+		e.rules = append(e.rules, ru)
+		if ru.unit.Metered() && e.free {
+			// nothing is wanted; what it reports against expectation is charged
+			takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: true})
 			continue
 		}
-		e.rules = append(e.rules, ru)
 		takes = append(takes, l.take(ru, &w))
-	}
-	if len(takes) == 0 {
-		return nil, nil, nil
 	}
 	e.results = e.resultsBuf[:]
 	if len(takes) > inline {
@@ -85,11 +87,16 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 // shadowed tells whether a rule that only reports would have refused the call.
 func (l *Limiter) shadowed(e *entry) bool {
 	for i, ru := range e.rules {
-		if ru.shadow && e.results[i].Exceeded {
+		if ru.shadow && e.refuses(i) {
 			return true
 		}
 	}
 	return false
+}
+
+// refuses tells whether there is no room under a rule that the call has to fit in.
+func (e *entry) refuses(i int) bool {
+	return e.results[i].Exceeded && (!e.free || !e.rules[i].unit.Metered())
 }
 
 // ID implements meter.Entry.
@@ -97,9 +104,20 @@ func (e *entry) ID() string { return e.l.id }
 
 // Headers implements meter.Entry.
 func (e *entry) Headers(h http.Header, all []meter.Entry) {
-	if qs := collect(all); len(qs) > 0 {
-		writeQuotas(h, qs, time.Now())
+	if enforced(all) {
+		writeQuotas(h, collect(all), time.Now())
 	}
+}
+
+// enforced tells whether any rule can refuse: those that only report leave no trace in
+// an answer.
+func enforced(all []meter.Entry) bool {
+	for _, e := range all {
+		if e, ok := e.(*entry); ok && slices.ContainsFunc(e.rules, func(ru *rule) bool { return !ru.shadow }) {
+			return true
+		}
+	}
+	return false
 }
 
 // quotas appends the state of the rules that can refuse.
@@ -119,7 +137,7 @@ func (e *entry) Settle(o *meter.Outcome) {
 		if e.rules[i].unit == Requests {
 			return e.ticket.Lines[i].Charged
 		}
-		return e.rules[i].unit.Of(&used)
+		return e.rules[i].unit.Of(&used) - e.paid(i)
 	})
 }
 

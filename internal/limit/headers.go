@@ -105,8 +105,8 @@ func newFixedHeaders(r *rule) fixedHeaders {
 	}
 }
 
-// writeQuotas tells what is left of the tightest of the caller's own rules, and
-// takes away what the provider says of limits that are not the caller's.
+// writeQuotas tells what is left of the tightest of the caller's own rules, and takes
+// away what the provider says: that is about the operator's account.
 func writeQuotas(h http.Header, qs []quota, now time.Time) {
 	var all, requests, tokens *quota
 	for i := range qs {
@@ -119,10 +119,10 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 			tokens = tightest(tokens, q)
 		}
 	}
+	dropProviders(h)
 	if all == nil {
 		return
 	}
-	dropProviders(h)
 
 	values := make([]string, 0, 7)
 	add := func(name, value string) {
@@ -179,6 +179,7 @@ func span(d time.Duration) string {
 
 // dropProviders deletes the fields by which providers tell their own limits.
 func dropProviders(h http.Header) {
+	delete(h, hRateLimit)
 	for name := range h {
 		if strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit-") ||
 			strings.HasPrefix(name, "Anthropic-Ratelimit-") {

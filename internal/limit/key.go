@@ -43,9 +43,12 @@ func secret(name string) bool {
 // namespaces are those whose placeholders a request has.
 var namespaces = []string{"http.request.", "http.vars.", "http.auth.", "http.regexp.", "http.error.", "env.", "system."}
 
-// named are the namespaces in which the operator, not the client, says what the
-// values are.
-var named = []string{"http.auth.", "http.vars.", "env.", "system."}
+// named are the placeholders whose values the operator says, not the client. A
+// variable may hold anything, but for those that api_key_auth sets.
+var named = []string{
+	"http.auth.", "env.", "system.",
+	"http.vars." + meter.VarApplication, "http.vars." + meter.VarGroup, "http.vars." + meter.VarKeyID,
+}
 
 func checkKey(parts []string) error {
 	seen := make(map[string]bool)

@@ -132,7 +132,7 @@ func TestWhoNamesTheConsumers(t *testing.T) {
 		{"the operator, by applications", Config{ConsumerBased: true}, true, llmapp.RoleConsumerLimiter, nil},
 		{"the operator, by keys", Config{Key: []string{"{http.auth.user.id}"}}, true, llmapp.RoleConsumerLimiter, nil},
 		{"the operator, by groups", Config{Key: []string{"{http.vars.llm_group}"}}, true, llmapp.RoleConsumerLimiter, nil},
-		{"the operator, by a variable", Config{Key: []string{"{http.vars.tier}"}}, true, llmapp.RoleLimiter, nil},
+		{"a variable, which may hold what a client sent", Config{Key: []string{"{http.vars.tier}"}}, false, llmapp.RoleLimiter, nil},
 		{"the client, by a header", Config{Key: []string{"{http.request.header.X-Team}"}}, false, llmapp.RoleLimiter, nil},
 		{"the client, beside the operator", Config{Key: []string{"{http.auth.user.id}", "{http.request.remote.host}"}}, false, llmapp.RoleConsumerLimiter, nil},
 		{"a map", Config{Key: []string{"{tier}"}}, false, llmapp.RoleLimiter, []string{"tier"}},

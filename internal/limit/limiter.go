@@ -30,12 +30,14 @@ type Limiter struct {
 	config    *Config
 	key       []keyPart
 	rules     []*rule
+	fields    *usage.Fields
 	metered   bool // some rule counts what only the response tells
 	output    bool // some rule counts output
 	shared    bool // all callers count in one counter
 	known     bool // the operator says who the consumers are
 	headers   bool
 	logger    *zap.Logger
+	often     often
 	app       *llmapp.App
 }
 
@@ -72,6 +74,11 @@ func newLimiter(c *Config, directive string) (*Limiter, error) {
 	l := &Limiter{
 		id: instanceID(c, directive), directive: directive, config: c, key: keyParts(c.Key), rules: rules,
 		shared: !c.ConsumerBased && len(c.Key) == 0,
+	}
+	if len(c.UsageFields) > 0 {
+		if l.fields, err = usage.NewFields(c.UsageFields); err != nil {
+			return nil, fmt.Errorf("usage_fields: %w", err)
+		}
 	}
 	l.known = l.shared || c.ConsumerBased || !inventable(c.Key)
 	l.headers = c.Headers == "on" || c.Headers == "" && !l.shared
@@ -115,9 +122,13 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if call.Has(l.id) {
 		return call.Serve(w, r, next) // counted already, further out
 	}
-	if call.Endpoint.Class == usage.Minting {
+	switch {
+	case call.Endpoint.Class == usage.Minting:
 		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))
+	case leavesHTTP(call) && !l.metered && l.config.Unmetered != "allow":
+		return l.deny(w, r, call, next, notMetered("it opens a connection on which requests cannot be counted"))
 	}
+	plain(r, call)
 	f, err := l.inspect(r, call)
 	if err != nil {
 		call.Refused(r, l.id)
@@ -133,9 +144,7 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if f != nil {
 		return l.deny(w, r, call, next, f)
 	}
-	if e != nil {
-		call.Add(e)
-	}
+	call.Add(e)
 	return call.Serve(w, r, next)
 }
 
@@ -155,6 +164,9 @@ func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 		return f, nil
 	}
 	call.Meter(r)
+	if l.fields != nil {
+		call.Seek(l.fields)
+	}
 	return nil, nil
 }
 
@@ -189,15 +201,32 @@ func notMetered(why string) *Refusal {
 	}
 }
 
+// leavesHTTP tells whether a call asks for a connection of its own.
+func leavesHTTP(call *meter.Call) bool {
+	return call.Endpoint.Class == usage.Upgrade || call.Endpoint.Class == usage.Realtime
+}
+
+// plain takes out of a request what could make an upstream see another one than the
+// one that was checked.
+func plain(r *http.Request, call *meter.Call) {
+	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+		delete(r.Header, name)
+	}
+	if !leavesHTTP(call) {
+		usage.StripUpgrade(r.Header)
+	}
+}
+
 // unavailable is the answer when the store cannot say whether a call fits.
 func (l *Limiter) unavailable(err error) *Refusal {
-	l.logger.Error("checking limits", zap.String("instance", l.id), zap.Error(err))
 	if errors.Is(err, store.ErrFull) {
+		l.often.log(l.logger, zap.WarnLevel, "no room for the counters of another consumer", l.id, err)
 		return &Refusal{
 			Status: http.StatusServiceUnavailable, Code: "limits_full",
 			Message: "limits cannot be kept for another consumer at this moment", RetryAfter: time.Minute,
 		}
 	}
+	l.often.log(l.logger, zap.ErrorLevel, "checking limits", l.id, err)
 	return &Refusal{
 		Status: http.StatusServiceUnavailable, Code: "limits_unavailable",
 		Message: "limits cannot be checked at this moment", RetryAfter: time.Second,

@@ -27,7 +27,7 @@ func (l *Limiter) violated(e *entry, takes []store.Take, w *wants) *Refusal {
 	var wait time.Duration
 	fits := true
 	for i, ru := range e.rules {
-		if ru.shadow || !e.results[i].Exceeded {
+		if ru.shadow || !e.refuses(i) {
 			continue
 		}
 		wait = max(wait, e.results[i].RetryAfter)
@@ -58,7 +58,7 @@ func (l *Limiter) tooLarge(e *entry, takes []store.Take, w *wants) *Refusal {
 	}
 	for i, ru := range e.rules {
 		limit := e.results[i].Limit
-		if ru.shadow || takes[i].Need <= limit {
+		if ru.shadow || !e.refuses(i) || takes[i].Need <= limit {
 			continue
 		}
 		f.Message = fmt.Sprintf("this call may use up to %d of a limit of %d %s", takes[i].Need, limit, ru.words)

@@ -49,7 +49,7 @@ func (l *Limiter) want(call *meter.Call) (wants, *Refusal) {
 		in, out, total := call.Typical()
 		return wants{input: in, output: out, total: total}, nil
 	}
-	in, out := call.Request.PromptTokens(), call.ExpectedOutput()
+	in, out := call.ExpectedInput(), call.ExpectedOutput()
 	return wants{input: in, output: out, total: add(in, out)}, nil
 }
 

@@ -52,6 +52,9 @@ type Meter struct {
 	// MaxBuffered bounds the bodies held at one time, in bytes; beyond it calls are
 	// answered with 503. Default: 536870912 (512 MiB).
 	MaxBuffered int64 `json:"max_buffered,omitempty"`
+	// Drain is how long an upstream is read on after its client has gone, so that its
+	// answer says what was used; then it is cancelled. -1 is not at all. Default: 2s.
+	Drain caddy.Duration `json:"drain,omitempty"`
 	// AskUsage says whether streams that would carry no usage are asked for it: `on`
 	// or `off`. Default: `on`.
 	AskUsage string `json:"ask_usage,omitempty"`
@@ -155,6 +158,8 @@ func (m *Meter) check() error {
 		return fmt.Errorf("meter: max_body %d is not a size from 1 to %d bytes", m.MaxBody, int64(maxSize))
 	case m.MaxBuffered < 0 || m.MaxBuffered > maxSize:
 		return fmt.Errorf("meter: max_buffered %d is not a size from 1 to %d bytes", m.MaxBuffered, int64(maxSize))
+	case m.Drain < -1:
+		return fmt.Errorf("meter: drain %s is less than nothing; -1 turns it off", time.Duration(m.Drain))
 	case m.AskUsage != "" && m.AskUsage != "on" && m.AskUsage != "off":
 		return fmt.Errorf("meter: ask_usage %q is none of on, off", m.AskUsage)
 	case m.Lease < 0 || m.Lease > 0 && time.Duration(m.Lease) < time.Second:
@@ -179,7 +184,8 @@ func (a *App) Start() error {
 // apply puts the options in force.
 func (a *App) apply() {
 	a.shared.meter.SetOptions(meter.Options{
-		MaxBody: a.Meters.MaxBody, MaxBuffered: a.Meters.MaxBuffered, LeaveUsage: a.Meters.AskUsage == "off",
+		MaxBody: a.Meters.MaxBody, MaxBuffered: a.Meters.MaxBuffered,
+		Drain: time.Duration(a.Meters.Drain), LeaveUsage: a.Meters.AskUsage == "off",
 	})
 	a.shared.leases.SetLease(cmp.Or(time.Duration(a.Meters.Lease), defaultLease))
 	a.store.Apply(a.shared.counters)
@@ -208,6 +214,9 @@ func (a *App) Cleanup() error {
 		return nil
 	}
 	a.acquired = false
+	if caddy.Exiting() && !a.shared.meter.Finish() {
+		a.logger.Error("ending calls: some are not charged")
+	}
 	_, err := pool.Delete(a.store.Key())
 	return err
 }

@@ -36,6 +36,7 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 //		meter {
 //			max_body     <size>
 //			max_buffered <size>
+//			drain        <duration> | off
 //			ask_usage    on | off
 //			lease        <duration>
 //		}
@@ -135,6 +136,15 @@ func (m *Meter) unmarshal(d *caddyfile.Dispenser) error {
 			} else {
 				m.MaxBuffered = int64(n)
 			}
+		case "drain":
+			drain, err := caddy.ParseDuration(arg)
+			switch {
+			case arg == "off":
+				drain = -1
+			case err != nil || drain <= 0:
+				return d.Errf("drain '%s' is neither off nor a duration such as 2s", arg)
+			}
+			m.Drain = caddy.Duration(drain)
 		case "ask_usage":
 			if arg != "on" && arg != "off" {
 				return d.Errf("ask_usage '%s' is none of on, off", arg)

@@ -26,6 +26,8 @@ func TestGlobalOption(t *testing.T) {
 			Meter{MaxBody: 1 << 20, MaxBuffered: 1_000_000_000, AskUsage: "off", Lease: caddy.Duration(48 * time.Hour)},
 		},
 		{"sizes in bytes", "llm {\nmeter {\nmax_body 100\nask_usage on\n}\n}", "", Meter{MaxBody: 100, AskUsage: "on"}},
+		{"a drain", "llm {\nmeter {\ndrain 500ms\n}\n}", "", Meter{Drain: caddy.Duration(500 * time.Millisecond)}},
+		{"no drain", "llm {\nmeter {\ndrain off\n}\n}", "", Meter{Drain: -1}},
 		{"both", "llm {\nmeter {\nlease 1s\n}\nstore memory\n}", `{"type":"memory"}`, Meter{Lease: caddy.Duration(time.Second)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -92,6 +94,9 @@ func TestGlobalOptionRefuses(t *testing.T) {
 		{"a negative size", inMeter("max_buffered -1MB"), []string{"max_buffered '-1MB'", ":3"}},
 		{"a size beyond all memory", inMeter("max_buffered 9PiB"), []string{"max_buffered '9PiB'", ":3"}},
 		{"another word for ask_usage", inMeter("ask_usage yes"), []string{"ask_usage 'yes'", "on, off", ":3"}},
+		{"a drain that is none", inMeter("drain on"), []string{"drain 'on'", "off", "2s", ":3"}},
+		{"a drain of nothing", inMeter("drain 0s"), []string{"drain '0s'", ":3"}},
+		{"a negative drain", inMeter("drain -1s"), []string{"drain '-1s'", ":3"}},
 		{"a lease that is none", inMeter("lease soon"), []string{"lease 'soon'", "90s", ":3"}},
 		{"a short lease", inMeter("lease 10ms"), []string{"lease 10ms", "shorter than a second", ":3"}},
 	} {

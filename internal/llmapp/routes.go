@@ -8,7 +8,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/fileserver"
 	maphandler "github.com/caddyserver/caddy/v2/modules/caddyhttp/map"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 	"go.uber.org/zap"
 )
 
@@ -35,10 +37,7 @@ type keyed interface {
 }
 
 // responders answer every call that reaches them.
-var responders = []string{
-	"http.handlers.reverse_proxy", "http.handlers.static_response", "http.handlers.file_server",
-	"http.handlers.error", "http.handlers.metrics", "http.handlers.acme_server",
-}
+var responders = []string{"http.handlers.reverse_proxy", "http.handlers.static_response", "http.handlers.error"}
 
 // checkRoutes refuses a config in which calls could pass a limiter by without a
 // word, and warns of what may be meant so.
@@ -65,6 +64,12 @@ func (a *App) checkRoutes() error {
 				return fmt.Errorf("server %s: named route %s: %w", name, named, err)
 			}
 		}
+		if len(w.unnamed) > 0 && w.auths == 0 {
+			w.warn("there is no api_key_auth: " + w.unnamed[0] + " counts by what it would find out, so all callers may count as one")
+		}
+		for _, message := range w.warnings {
+			a.logger.Warn(message, zap.String("server", name))
+		}
 		if srv.Errors == nil {
 			continue
 		}
@@ -85,6 +90,9 @@ func (a *App) checkRoutes() error {
 // walk follows the handlers of a server in the order in which a call meets them.
 type walk struct {
 	limiters int
+	auths    int
+	unnamed  []string // limiters by consumer with no api_key_auth before them
+	warnings []string
 	named    map[string]*caddyhttp.Route
 	invoked  []string        // the named routes that lead to this place
 	defined  map[string]bool // placeholders that map handlers define
@@ -96,6 +104,8 @@ type position struct {
 	matched  []string // matchers for which a responder stands before this place
 	consumer string   // a limiter by consumer before this place, with no api_key_auth before it
 	auth     bool     // an api_key_auth that every call passes
+	limited  bool     // a limiter that every call passes
+	partly   string   // a limiter that only calls with a certain matcher pass
 }
 
 // routes follows a list of routes and returns what stands before its end.
@@ -127,6 +137,10 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 			}
 			if !route.Terminal {
 				at.consumer = cmp.Or(at.consumer, inner.consumer)
+				if inner.limited && !at.limited {
+					at.partly = "a limiter"
+				}
+				at.partly = cmp.Or(at.partly, inner.partly)
 			}
 		}
 	}
@@ -160,13 +174,16 @@ func (w *walk) handler(h any, at position) (position, error) {
 				return at, fmt.Errorf("%s stands before %s: it would count every call under `default`; put api_key_auth first", at.consumer, name)
 			}
 			at.auth = true
+			w.auths++
 		case RoleLimiter, RoleConsumerLimiter:
 			w.limiters++
+			at.limited = true
 			if at.answered != "" {
 				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be counted; put the limiter before it", name, at.answered)
 			}
 			if Role(p.LLMRole()) == RoleConsumerLimiter && !at.auth && at.consumer == "" {
 				at.consumer = name
+				w.unnamed = append(w.unnamed, name)
 			}
 		}
 		if k, ok := h.(keyed); ok {
@@ -178,12 +195,31 @@ func (w *walk) handler(h any, at position) (position, error) {
 		}
 		return at, nil
 	}
-	if at.answered == "" {
-		if id := moduleID(h); slices.Contains(responders, id) {
-			at.answered = moduleName(h)
-		}
+	if rw, ok := h.(*rewrite.Rewrite); ok && rw.URI != "" && at.limited {
+		w.warn("a rewrite behind a limiter changes what is called: what a call costs, and whether it is free, was told by the path before it; put the rewrite first")
+	}
+	if at.partly != "" && !at.limited && moduleID(h) == "http.handlers.reverse_proxy" {
+		w.warn("an upstream can be reached without passing " + at.partly + " that has a matcher: such calls are not counted")
+	}
+	if at.answered == "" && answers(h) {
+		at.answered = moduleName(h)
 	}
 	return at, nil
+}
+
+// answers tells whether a handler answers every call that reaches it.
+func answers(h any) bool {
+	if files, ok := h.(*fileserver.FileServer); ok {
+		return !files.PassThru
+	}
+	return slices.Contains(responders, moduleID(h))
+}
+
+// warn notes what may be meant so, once.
+func (w *walk) warn(message string) {
+	if !slices.Contains(w.warnings, message) {
+		w.warnings = append(w.warnings, message)
+	}
 }
 
 // invoke follows a named route.

@@ -348,6 +348,7 @@ func TestRefusingUpstreamsAreBounded(t *testing.T) {
 
 func TestClientGoesWhileALongErrorIsLetGo(t *testing.T) {
 	m := New()
+	m.SetOptions(Options{Drain: -1})
 	l := newLimiter(m, "l")
 	w := &brokenWriter{httptest.NewRecorder(), 10}
 	next := handler(func(w http.ResponseWriter, _ *http.Request) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -29,35 +30,67 @@ const (
 	usualRatio = 20
 )
 
-// budget bounds the memory of all request bodies that are held at one time, in bytes.
+// budget bounds the memory of all request bodies that are held at one time, in bytes,
+// and of those of one caller, so that no caller's slow uploads shut out the others.
 type budget struct {
-	max  atomic.Int64
-	used atomic.Int64
+	max   atomic.Int64
+	share atomic.Int64 // what one caller may take
+	used  atomic.Int64
+
+	mu sync.Mutex
+	by map[string]int64 // what is taken by each caller at work
 }
 
-// take takes n bytes, or nothing where they are not left.
-func (b *budget) take(n int64) bool {
-	for {
-		used := b.used.Load()
-		if used+n > b.max.Load() {
-			return false
-		}
-		// never more for a moment and then less: a small body beside it would be
-		// refused for no reason
-		if b.used.CompareAndSwap(used, used+n) {
-			return true
-		}
+// take takes n bytes for a caller, or nothing where they are not left.
+func (b *budget) take(who string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used.Load()+n > b.max.Load() || b.by[who]+n > b.share.Load() {
+		return false
 	}
+	b.add(who, n)
+	return true
 }
 
 // force takes n bytes that are in use whatever is left.
-func (b *budget) force(n int64) { b.used.Add(n) }
+func (b *budget) force(who string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(who, n)
+}
 
-func (b *budget) release(n int64) { b.used.Add(-n) }
+func (b *budget) release(who string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(who, -n)
+}
+
+func (b *budget) add(who string, n int64) {
+	b.used.Add(n)
+	left := b.by[who] + n
+	if left == 0 {
+		delete(b.by, who)
+		return
+	}
+	if b.by == nil {
+		b.by = make(map[string]int64)
+	}
+	b.by[who] = left
+}
+
+// caller is whose share of the budget a request takes: that of its key, or of its
+// address where it has none.
+func caller(r *http.Request) string {
+	if id := Var(r, VarKeyID); id != "" {
+		return id
+	}
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return "address " + ip
+}
 
 // readBody reads a body whole. It returns what the budget was charged, which the
 // caller gives back when the call has ended, in every case.
-func (m *Meter) readBody(r *http.Request) (body []byte, held int64, err error) {
+func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, err error) {
 	most := m.maxBody.Load()
 	if r.ContentLength > most {
 		return nil, 0, ErrTooLarge
@@ -70,7 +103,7 @@ func (m *Meter) readBody(r *http.Request) (body []byte, held int64, err error) {
 		held = min(n+1, firstRead)
 	}
 	held = min(held, most+1)
-	if !m.bodies.take(held) {
+	if !m.bodies.take(who, held) {
 		return nil, 0, ErrBusy
 	}
 	body = make([]byte, 0, held)
@@ -80,13 +113,13 @@ func (m *Meter) readBody(r *http.Request) (body []byte, held int64, err error) {
 	for {
 		if len(body) == cap(body) {
 			size := m.grown(int64(len(body)), r.ContentLength)
-			if !m.bodies.take(size) { // both live while one is copied to the other
+			if !m.bodies.take(who, size) { // both live while one is copied to the other
 				return nil, held, ErrBusy
 			}
 			larger := make([]byte, len(body), size)
 			copy(larger, body)
 			body = larger
-			m.bodies.release(held)
+			m.bodies.release(who, held)
 			held = size
 		}
 		n, err := r.Body.Read(body[len(body):cap(body)])
@@ -124,21 +157,21 @@ func badBody(err error) error {
 
 // decode undoes the encoding of a body. What the result needs is charged to the call.
 func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
-	m := c.m
+	m, who := c.m, c.who
 	most := m.maxBody.Load()
 	limit := min(max(usualRatio*int64(len(body)), firstRead), most)
 	for {
 		// room first: a few bytes may stand for the largest body of all
-		if !m.bodies.take(limit) {
+		if !m.bodies.take(who, limit) {
 			return nil, ErrBusy
 		}
 		plain, err := usage.DecodeBody(encoding, body, limit)
 		if err == nil {
 			c.held += int64(len(plain))
-			m.bodies.release(limit - int64(len(plain)))
+			m.bodies.release(who, limit-int64(len(plain)))
 			return plain, nil
 		}
-		m.bodies.release(limit)
+		m.bodies.release(who, limit)
 		if !errors.Is(err, usage.ErrBodyTooLarge) || limit == most {
 			return nil, err
 		}

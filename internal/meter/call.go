@@ -24,19 +24,25 @@ type Call struct {
 	body     []byte        // as it goes on
 	plain    []byte        // the same without usage asked for; nil if it was not
 	accept   []string
-	held     int64 // what body and copies are charged to the budget with
-	cap      int64 // the cap that was written in; 0 if none was
+	who      string // whose share of the budget they take
+	held     int64  // what body and copies are charged to the budget with
+	cap      int64  // the cap that was written in; 0 if none was
 
-	tap       *tap // &own, once the call is served
+	writes    bool   // the method is one that may have something done
+	tap       *tap   // &own, once the call is served
+	drain     *drain // &ownDrain; nil where the call ends with its client
+	late      bool   // the client had gone before the call was served
 	entries   []Entry
+	fields    []*usage.Fields // what is sought in the answer besides
 	refusedBy string
 	shadowed  []string
 	ended     bool
 
-	own     tap
-	result  Outcome
-	line    logEntry
-	entryOf [4]Entry
+	own      tap
+	ownDrain drain
+	result   Outcome
+	line     logEntry
+	entryOf  [4]Entry
 }
 
 // Entry is a limiter that has admitted a call.
@@ -68,19 +74,24 @@ func (c *Call) Inspect(r *http.Request) error {
 
 func (c *Call) inspect(r *http.Request) error {
 	c.Request = &usage.Request{Endpoint: c.Endpoint, Model: c.Endpoint.Model, Choices: 1}
+	if c.tap != nil && c.metered() {
+		c.tap.meter()
+	}
+	if c.Endpoint.Class == usage.Realtime {
+		c.Request.External, c.Request.ExternalWhat = true, "what is said on its connection"
+	}
 	if !c.readable() {
 		return nil
 	}
-	if c.tap != nil {
-		c.tap.meter()
-	}
 
+	c.who = caller(r)
+	limitEncodings(r.Header)
 	body, err := c.receive(r)
 	if err != nil {
 		return err
 	}
 	c.set(r, body)
-	c.sent, c.encoding = body, r.Header.Get("Content-Encoding")
+	c.sent, c.encoding = body, usage.RequestEncoding(r.Header)
 
 	if c.encoding != "" {
 		if body, err = c.decode(c.encoding, body); err != nil {
@@ -92,6 +103,11 @@ func (c *Call) inspect(r *http.Request) error {
 		return err
 	}
 	c.Request, c.body = req, body
+	if c.encoding != "" && !req.Signed {
+		// what was checked goes on, not what an upstream may read otherwise
+		c.set(r, body)
+		delete(r.Header, "Content-Encoding")
+	}
 	return nil
 }
 
@@ -100,13 +116,19 @@ func (c *Call) readable() bool {
 	return c.Endpoint.Class == usage.Spending || c.Endpoint.Class == usage.Unmetered
 }
 
+// metered tells whether what comes back may say what the call uses. It may also where
+// the path tells of a free call: the upstream may see another path, or none.
+func (c *Call) metered() bool {
+	return c.readable() || c.Endpoint.Class == usage.Realtime || c.Endpoint.Class == usage.Free && c.writes
+}
+
 // receive reads the body of the request.
 func (c *Call) receive(r *http.Request) ([]byte, error) {
 	if c.sent != nil {
 		if r.Body == c.put {
 			// an error route takes over: what the client sent has been read, and sent
 			// on in part perhaps
-			if !c.m.bodies.take(int64(len(c.sent))) {
+			if !c.m.bodies.take(c.who, int64(len(c.sent))) {
 				return nil, ErrBusy
 			}
 			c.held += int64(len(c.sent))
@@ -119,7 +141,7 @@ func (c *Call) receive(r *http.Request) ([]byte, error) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
-	body, held, err := c.m.readBody(r)
+	body, held, err := c.m.readBody(r, c.who)
 	c.held += held
 	return body, err
 }
@@ -132,13 +154,16 @@ func (c *Call) Model() string {
 	return c.Endpoint.Model
 }
 
-// OtherModel is the model that the body names where the path names one as well. It
-// has no effect at the vendors who put it in the path, but may elsewhere.
-func (c *Call) OtherModel() string {
-	if c.Request == nil {
-		return ""
+// OtherModels are those that the body names besides: the one that has no effect where
+// the path names one, fallbacks, those of tools. An allowlist must cover them too.
+func (c *Call) OtherModels() []string {
+	switch {
+	case c.Request == nil:
+		return nil
+	case c.Request.BodyModel == "":
+		return c.Request.OtherModels
 	}
-	return c.Request.BodyModel
+	return append([]string{c.Request.BodyModel}, c.Request.OtherModels...)
 }
 
 // ModelType is what kind of model is called: text, embedding, image or audio.
@@ -158,7 +183,7 @@ func (c *Call) ModelType() string {
 // edit puts another body in place of the one that goes on. It is sent plain,
 // however the client had encoded it.
 func (c *Call) edit(r *http.Request, body []byte) {
-	c.m.bodies.force(int64(len(body)))
+	c.m.bodies.force(c.who, int64(len(body)))
 	c.held += int64(len(body))
 	c.body = body
 	c.set(r, body)
@@ -185,6 +210,16 @@ func (c *Call) Meter(r *http.Request) {
 	c.edit(r, asking)
 	// the chunk that was asked for is taken out again, which needs plain text
 	r.Header["Accept-Encoding"] = []string{"identity"}
+}
+
+// Seek has fields looked for in an answer that reports no tokens in a known format.
+// What they add up to is then what the call used, for all limiters. Of several, the
+// first of which any is found count. It has no effect once the answer has begun.
+// It has none either where calls are free.
+func (c *Call) Seek(f *usage.Fields) {
+	if c.Endpoint.Class != usage.Free {
+		c.fields = append(c.fields, f)
+	}
 }
 
 // mayAsk tells whether usage may have to be asked for, by this limiter or by one
@@ -270,6 +305,6 @@ func (c *Call) leave() {
 
 // release gives the memory of the body back.
 func (c *Call) release() {
-	c.m.bodies.release(c.held)
+	c.m.bodies.release(c.who, c.held)
 	c.held, c.body, c.plain = 0, nil, nil
 }

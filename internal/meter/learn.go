@@ -50,11 +50,15 @@ func (l *learned) of(model string) *modelUse {
 	return l.models[""]
 }
 
-// add remembers what a call of a model used. Models past the bound share one entry.
-func (l *learned) add(model string, used *usage.Usage) {
+// add remembers what a call of a model used, and what its prompt was estimated at; 0
+// where the request did not show it all. Models past the bound share one entry.
+func (l *learned) add(model string, used *usage.Usage, estimate int64) {
 	u := l.entry(model)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if estimate > 0 && used.Input > 0 {
+		u.ratio.add(estimate, used.Input)
+	}
 	u.input.add(used.Input)
 	u.output.add(used.Output)
 	u.total.add(used.Total())
@@ -88,6 +92,44 @@ func (l *learned) entry(model string) *modelUse {
 type modelUse struct {
 	mu                   sync.Mutex
 	input, output, total quantiles
+	ratio                ratio
+}
+
+// ratio is how prompts compare with their estimates: tokenizers differ, and templates
+// and tools add to what the request shows.
+type ratio struct {
+	weight int64
+	sum    int64 // of reported / estimated, in thousandths
+}
+
+// ratioMost is how far off an estimate is taken to be at most, either way.
+const ratioMost = 4
+
+// add remembers a call. One teaches as much as any other, and an odd one not too much.
+func (q *ratio) add(estimate, reported int64) {
+	if q.weight >= learnMost {
+		q.weight, q.sum = q.weight/2, q.sum/2
+	}
+	thousandths := int64(1000 * ratioMost)
+	if estimate > reported/ratioMost {
+		thousandths = max(reported*1000/estimate, 1000/ratioMost)
+	}
+	q.weight++
+	q.sum += thousandths
+}
+
+// corrected is an estimate as it has turned out to be for this model.
+func (u *modelUse) corrected(estimate int64) int64 {
+	if u == nil {
+		return estimate
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ratio.weight < learnEnough {
+		return estimate
+	}
+	mean := u.ratio.sum / u.ratio.weight
+	return max(1, estimate/1000*mean+estimate%1000*mean/1000)
 }
 
 // expected is what 95 of 100 calls stay under, in tokens; ok is false while too few

@@ -100,7 +100,7 @@ func TestTypicalUseNeedsEnoughCalls(t *testing.T) {
 		if in, out, total := c.Typical(); in != unlearned || out != unlearned || total != unlearned {
 			t.Fatalf("after %d calls: %d, %d, %d", n, in, out, total)
 		}
-		m.learned.add("m", &usage.Usage{Input: 3000, Output: 100})
+		m.learned.add("m", &usage.Usage{Input: 3000, Output: 100}, 0)
 	}
 	in, out, total := c.Typical()
 	if in != top(bucketOf(3000)) || out != top(bucketOf(100)) || total != top(bucketOf(3100)) {
@@ -131,7 +131,7 @@ func TestExpectedOutput(t *testing.T) {
 			m := New()
 			if test.learned > 0 {
 				for range learnEnough {
-					m.learned.add("m", &usage.Usage{Output: test.learned})
+					m.learned.add("m", &usage.Usage{Output: test.learned}, 0)
 				}
 			}
 			c := &Call{
@@ -148,8 +148,8 @@ func TestExpectedOutput(t *testing.T) {
 func TestLearnedModelsAreBounded(t *testing.T) {
 	var l learned
 	for i := range 10 * learnModels {
-		l.add(fmt.Sprint("model", i), &usage.Usage{Output: 5})
-		l.add(strings.Repeat("x", modelMax+1+i), &usage.Usage{Output: 5})
+		l.add(fmt.Sprint("model", i), &usage.Usage{Output: 5}, 0)
+		l.add(strings.Repeat("x", modelMax+1+i), &usage.Usage{Output: 5}, 0)
 	}
 	if n := len(l.models); n > learnModels+1 {
 		t.Errorf("%d models are kept", n)
@@ -164,7 +164,7 @@ func TestLearnedModelsAreBounded(t *testing.T) {
 	}
 	// those that were there go on
 	before := l.of("model0").total.weight
-	l.add("model0", &usage.Usage{Output: 5})
+	l.add("model0", &usage.Usage{Output: 5}, 0)
 	if got := l.of("model0").total.weight; got != before+1 {
 		t.Errorf("weight %d after %d", got, before)
 	}
@@ -188,7 +188,7 @@ func TestLearningFromManyCallsAtATime(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for n := range 100 {
-				l.add(fmt.Sprint(n%3), &usage.Usage{Input: 1, Output: int64(i)})
+				l.add(fmt.Sprint(n%3), &usage.Usage{Input: 1, Output: int64(i)}, 0)
 				if in, out, total, ok := l.of(fmt.Sprint(n % 3)).expected(); ok && (in == 0 || total < out) {
 					t.Errorf("got %d, %d, %d", in, out, total)
 				}
@@ -198,5 +198,32 @@ func TestLearningFromManyCallsAtATime(t *testing.T) {
 	wg.Wait()
 	if got := l.of("0").total.weight + l.of("1").total.weight + l.of("2").total.weight; got != 800 {
 		t.Errorf("%d calls were counted", got)
+	}
+}
+
+func TestEstimatesAreCorrectedByHowTheyTurnOut(t *testing.T) {
+	for _, tc := range []struct {
+		name               string
+		estimate, reported int64
+		calls              int
+		want               int64 // for an estimate of 10,000
+	}{
+		{"right", 100, 100, 100, 10_000},
+		{"too low", 100, 150, 100, 15_000},
+		{"too high", 1000, 500, 100, 5_000},
+		{"far too low", 10, 1 << 40, 100, 40_000},
+		{"far too high", 1 << 40, 1, 100, 2_500},
+		{"too few calls", 100, 300, learnEnough - 1, 10_000},
+		{"many calls", 100, 120, 10 * learnMost, 12_000},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var l learned
+			for range tc.calls {
+				l.add("m", &usage.Usage{Input: tc.reported}, tc.estimate)
+			}
+			if got := l.of("m").corrected(10_000); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
 	}
 }

@@ -63,7 +63,7 @@ func TestLogObject(t *testing.T) {
 			want:  `{"consumer":"default","api":"openai.chat","model":"gpt-5","usage_source":"none","refused_by":"inner"}`,
 		},
 		{
-			name: "of a free call", path: "/v1/moderations", body: plainBody, answer: chatAnswer,
+			name: "of a free call", path: "/v1/moderations", body: plainBody, answer: `{"id":"m","results":[]}`,
 			want: `{"consumer":"default","api":"` + moderations.String() + `","usage_source":"none"}`,
 		},
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	DefaultMaxBody     = 64 << 20
 	DefaultMaxBuffered = 512 << 20
+	DefaultDrain       = 2 * time.Second
 )
 
 // Options say how calls are metered. The zero value of a field means its default.
@@ -31,6 +32,10 @@ type Options struct {
 	// MaxBuffered bounds the bodies that are held at one time, in bytes; more is
 	// answered with 503. The default is 512 MiB.
 	MaxBuffered int64
+	// Drain is how long the upstream is read on after the client has gone, so that it
+	// says what was used; then it is cancelled. The default is two seconds; negative is
+	// not at all.
+	Drain time.Duration
 	// LeaveUsage stops the meter from asking for usage where a stream would carry
 	// none.
 	LeaveUsage bool
@@ -41,6 +46,9 @@ type Meter struct {
 	now        func() time.Time
 	maxBody    atomic.Int64
 	leaveUsage atomic.Bool
+	drain      atomic.Int64 // in nanoseconds
+	drains     atomic.Int64 // calls that go on without a client
+	live       live
 	bodies     budget
 	learned    learned
 	refusing   refusing
@@ -61,8 +69,14 @@ func (m *Meter) SetOptions(o Options) {
 	if o.MaxBuffered == 0 {
 		o.MaxBuffered = DefaultMaxBuffered
 	}
+	if o.Drain == 0 {
+		o.Drain = DefaultDrain
+	}
 	m.maxBody.Store(o.MaxBody)
+	m.drain.Store(int64(o.Drain))
 	m.bodies.max.Store(o.MaxBuffered)
+	// a quarter, but room for the largest body twice, while it is copied
+	m.bodies.share.Store(max(o.MaxBuffered/4, min(2*o.MaxBody+2, o.MaxBuffered)))
 	m.leaveUsage.Store(o.LeaveUsage)
 }
 
@@ -77,6 +91,14 @@ func (m *Meter) Call(r *http.Request) *Call {
 		return before
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
+	default:
+		c.writes = true
+	}
+	if c.Endpoint.Class == usage.Realtime && (r.ProtoMajor != 1 || r.ContentLength != 0) {
+		c.Endpoint.Class = usage.Upgrade // there is no connection of its own, or more than it
+	}
 	if ok {
 		c.sent, c.encoding, c.put = before.sent, before.encoding, before.put
 	}

@@ -58,28 +58,40 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		return o // nobody wants to know
 	}
 	report := c.tap.report(returned && err == nil)
+	if c.tap.tunnel != nil {
+		c.tap.tunnel.outcome(o)
+		return o
+	}
 	o.ServedModel, o.Other = report.Model, report.Other
 
 	if report.Found && (report.Complete || report.Failed) {
 		o.Usage, o.Source = report.Usage, SourceReported
-		if report.LacksInput() {
-			o.Usage.Input, o.Source = c.Request.PromptTokens(), SourceEstimated
-		} else if !report.Failed {
-			c.m.learned.add(c.Model(), &o.Usage)
+		switch {
+		case report.TokensUnknown:
+			// pictures, of which the tokens were not told
+			o.Source = SourceEstimated
+			o.Usage.Input = max(o.Usage.Input, c.ExpectedInput())
+			o.Usage.Output = max(o.Usage.Output, c.ExpectedOutput())
+		case report.LacksInput():
+			o.Usage.Input, o.Source = c.ExpectedInput(), SourceEstimated
+		case !report.Failed:
+			c.m.learned.add(c.Model(), &o.Usage, c.shown())
 		}
 		return o
 	}
-	if !c.worked(o.Status, answered, r.Context().Err() != nil, &report) {
+	if !c.worked(o.Status, answered, c.gone(r), &report) {
 		return o
 	}
 
 	o.Source = SourceEstimated
 	o.Usage = report.Usage
 	if !report.Found {
-		o.Usage.Input = c.Request.PromptTokens()
+		o.Usage.Input = c.ExpectedInput()
 	}
 	// what was cut off may have gone on at the provider's
-	o.Usage.Output = max(o.Usage.Output, (report.Delivered+3)/4, c.ExpectedOutput())
+	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), c.ExpectedOutput())
+	// fields that were sought count input and output together
+	o.Usage.Input = max(o.Usage.Input, report.Least-o.Usage.Output)
 	return o
 }
 
@@ -91,6 +103,8 @@ func (c *Call) worked(status int, answered, gone bool, report *usage.Report) boo
 		return false // let pass uncounted, by the operator's word
 	case report.Found || report.Delivered > 0 || len(report.Other) > 0:
 		return true
+	case c.late && (!answered || status == statusClientGone):
+		return false // nothing is sent for a client that had gone before
 	case gone && (!answered || status == statusClientGone):
 		return true // before the header: it may have been at work
 	case !answered && status == 0:
@@ -113,6 +127,26 @@ func statusOf(err error) int {
 		return he.StatusCode
 	}
 	return http.StatusInternalServerError
+}
+
+// shown is the estimate of the prompt where the request shows all of it, else 0.
+func (c *Call) shown() int64 {
+	if c.Request.External {
+		return 0
+	}
+	return c.Request.PromptTokens()
+}
+
+// ExpectedInput is the prompt that the call is expected to have, in tokens: what its
+// body shows, corrected by how estimates for its model have turned out, or what calls of its model usually have where more belongs to it. The
+// request must have been inspected.
+func (c *Call) ExpectedInput() int64 {
+	n := c.m.learned.of(c.Model()).corrected(c.Request.PromptTokens())
+	if c.Request.External {
+		in, _, _ := c.Typical()
+		n = max(n, in)
+	}
+	return n
 }
 
 // ExpectedOutput is the output that the call is expected to have, in tokens. The

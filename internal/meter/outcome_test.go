@@ -87,7 +87,8 @@ func TestOutcome(t *testing.T) {
 		{name: "an upstream too slow", ending: ending{err: caddyhttp.Error(504, boom)}, source: SourceNone},
 		{name: "status 499 of the provider's", ending: ending{status: 499}, source: SourceNone},
 		{name: "no answer", source: SourceNone},
-		{name: "a free endpoint", path: "/v1/moderations", ending: ending{status: 200, contentType: document, body: chatAnswer}, source: SourceNone},
+		{name: "a free endpoint", path: "/v1/moderations", ending: ending{status: 200, contentType: document, body: `{"id":"m","results":[{"flagged":false}]}`}, source: SourceNone},
+		{name: "a free endpoint that leads to another", path: "/v1/files", ending: ending{status: 200, contentType: document, body: chatAnswer}, source: SourceReported, usage: usage.Usage{Input: 9, Output: 12}},
 		{name: "an endpoint that is let pass unmetered", path: "/v1/batches", ending: ending{status: 200, contentType: document, body: `{"id":"b"}`}, source: SourceNone},
 	}
 	for _, test := range tests {

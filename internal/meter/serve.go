@@ -18,24 +18,31 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	// and the call goes on after all.
 	c.refusedBy = ""
 	if c.tap != nil {
+		if c.outlive(r) {
+			defer c.drain.end()
+		}
 		return next.ServeHTTP(w, r)
 	}
 	t := &c.own
 	t.ResponseWriter, t.call = w, c
 	c.tap = t
-	if c.inspected && c.readable() {
+	if c.inspected && c.metered() {
 		t.meter()
 	}
+	c.late = r.Context().Err() != nil
 
 	// reverse_proxy panics when a stream breaks on either side, so that what is
 	// behind next may never run; this does, and lets the panic go on
 	var err error
 	returned := false
 	defer func() { c.end(r, err, returned) }()
+	if c.outlive(r) {
+		defer c.drain.end()
+	}
 
 	before := c.snapshot(w, r)
 	err = next.ServeHTTP(t, r)
-	if err == nil && before != nil && t.refusesToSay() && r.Context().Err() == nil {
+	if err == nil && before != nil && t.refusesToSay() && !c.gone(r) {
 		// an upstream that does not know stream_options gets the request as it was
 		before.restore(w, r)
 		c.unask(r)
@@ -50,7 +57,33 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	}
 	t.close()
 	returned = true
+	err = c.without(t, err)
 	return err
+}
+
+// without ends a call whose client did not stay, as it would have ended had the handlers
+// noticed.
+func (c *Call) without(t *tap, err error) error {
+	switch {
+	case c.drain == nil:
+	case t.lost && !c.drain.gone():
+		// part of the answer got lost on its way to a client that is still there, and
+		// must not take what it has for the whole
+		panic(http.ErrAbortHandler)
+	case err != nil && t.status == 0 && c.refusedBy == "" && c.drain.gone():
+		// no route for errors is to begin another call upstream, for nobody
+		t.WriteHeader(statusClientGone)
+		return nil
+	}
+	return err
+}
+
+// gone tells whether the client has gone.
+func (c *Call) gone(r *http.Request) bool {
+	if c.drain != nil {
+		return c.drain.gone()
+	}
+	return r.Context().Err() != nil
 }
 
 // snapshot is what a route may change in a request and in the answer's header,
@@ -105,6 +138,9 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 	}
 	c.ended = true
 	defer c.release()
+	if c.drain != nil {
+		defer c.m.live.remove(c.drain)
+	}
 
 	if c.refusedBy != "" {
 		for _, e := range c.entries {

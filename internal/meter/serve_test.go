@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -138,6 +139,7 @@ func TestServeChargesAClientThatGoes(t *testing.T) {
 			<-r.Context().Done()
 		})
 		m := New()
+		m.SetOptions(Options{Drain: time.Millisecond})
 		l := newLimiter(m, "l")
 		g := newGateway(t, []object{use(t, l), proxy(upstream)}, nil)
 
@@ -176,6 +178,7 @@ func TestServeChargesAClientThatGoes(t *testing.T) {
 			<-r.Context().Done()
 		})
 		m := New()
+		m.SetOptions(Options{Drain: time.Millisecond})
 		l := newLimiter(m, "l")
 		g := newGateway(t, []object{use(t, l), proxy(upstream)}, nil)
 
@@ -341,9 +344,12 @@ func TestEndDoesNotNeedTheContext(t *testing.T) {
 	m := New()
 	l := newLimiter(m, "l")
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	defer cancel()
 	r := newRequest(http.MethodPost, chatPath, plainBody)
-	next := handler(func(http.ResponseWriter, *http.Request) error { return ctx.Err() })
+	next := handler(func(http.ResponseWriter, *http.Request) error {
+		cancel()
+		return ctx.Err()
+	})
 	_ = serve(httptest.NewRecorder(), r.WithContext(withCancel{r.Context(), ctx}), next, l)
 	if o := l.wait(t); o.Source != SourceEstimated {
 		t.Errorf("got %+v: before the header a provider may have been at work", o)

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -22,9 +23,11 @@ type tap struct {
 	call *Call
 
 	status int             // the final one; 0 before
-	broken bool            // the client did not take everything
+	broken bool            // the client did not take everything, and a handler knows
+	lost   bool            // the same, and no handler knows: the upstream is drained
 	whole  bool            // the body tells by itself where it ends
 	resp   *usage.Response // nil while nobody wants the use
+	tunnel *tunnel         // nil until a Realtime call has left HTTP
 	hider  *usage.Hider    // nil where no chunk is to be hidden
 	out    []byte          // what the hider lets pass, reused
 
@@ -76,6 +79,10 @@ func (t *tap) start() {
 		kind = strings.TrimSpace(kind)
 		t.whole = strings.EqualFold(kind, "application/json")
 		if t.resp != nil {
+			for _, f := range t.call.fields {
+				t.resp.Seek(f)
+			}
+			t.resp.Expect(t.call.Request)
 			t.resp.Start(t.status, h)
 		}
 		if t.call.plain != nil && strings.EqualFold(kind, "text/event-stream") && isPlain(h) {
@@ -115,9 +122,12 @@ func (t *tap) Write(p []byte) (int, error) {
 // pass writes to the client, then reads. What the client did not take is read all
 // the same: it has been used.
 func (t *tap) pass(p []byte) (n int, err error) {
-	if t.hider == nil {
+	switch {
+	case t.lost:
+		n = len(p)
+	case t.hider == nil:
 		n, err = t.ResponseWriter.Write(p)
-	} else {
+	default:
 		n = len(p)
 		t.out = t.hider.Filter(t.out[:0], p)
 		if len(t.out) > 0 {
@@ -126,11 +136,27 @@ func (t *tap) pass(p []byte) (n int, err error) {
 			}
 		}
 	}
-	t.broken = t.broken || err != nil
+	if err = t.lose(err); err == nil {
+		n = len(p)
+	}
 	if t.resp != nil && t.call.refusedBy == "" {
 		t.resp.Write(p)
 	}
 	return n, err
+}
+
+// lose takes an error of the client's side. Where the upstream is to be drained, the
+// handlers behind do not get it: they would stop reading.
+func (t *tap) lose(err error) error {
+	if err == nil {
+		return nil
+	}
+	if d := t.call.drain; d != nil && t.call.refusedBy == "" && d.left() {
+		t.lost = true
+		return nil
+	}
+	t.broken = true
+	return err
 }
 
 // ReadFrom is not left to the writer underneath: its bytes would pass unseen.
@@ -141,13 +167,17 @@ func (t *tap) ReadFrom(r io.Reader) (int64, error) {
 // FlushError flushes what the client may have by now. It also sends a header that was
 // not written, as net/http does.
 func (t *tap) FlushError() error {
-	if t.holding {
+	if t.holding || t.lost {
 		return nil
 	}
 	if t.status == 0 {
 		t.WriteHeader(http.StatusOK)
 	}
-	return http.NewResponseController(t.ResponseWriter).Flush()
+	err := http.NewResponseController(t.ResponseWriter).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return t.lose(err)
 }
 
 // refusesToSay tells whether an error is due to usage having been asked for.
@@ -197,7 +227,7 @@ func (t *tap) close() {
 	if t.holding {
 		t.broken = t.letGo() != nil || t.broken
 	}
-	if t.hider == nil {
+	if t.hider == nil || t.lost {
 		return
 	}
 	t.out = t.hider.Flush(t.out[:0])

@@ -255,6 +255,7 @@ func TestTapReadsWhatTheClientDoesNotTake(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			m := New()
+			m.SetOptions(Options{Drain: -1})
 			l := newLimiter(m, "l")
 			w := &brokenWriter{httptest.NewRecorder(), 10}
 			next := handler(func(w http.ResponseWriter, _ *http.Request) error {

@@ -1,0 +1,123 @@
+package meter
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// drainsMost bounds the calls that go on without a client at one time. Past it the
+// upstream is cancelled at once, and the call is charged by estimate.
+const drainsMost = 1000
+
+// drain lets a call outlive its client: the upstream is read on for a while, since
+// what was used comes last in an answer.
+//
+// It is the context of the request while the handlers behind are at work: one with the
+// values and the deadline of the client's, which ends when the drain does. Before and
+// after it is no different from the client's. All of it may be called from any
+// goroutine.
+type drain struct {
+	m       *Meter
+	client  context.Context // ends when the client has gone
+	work    context.Context // ends later
+	cancel  context.CancelFunc
+	unwatch func() bool
+	wait    time.Duration
+	over    atomic.Bool // the handlers have returned
+
+	mu    sync.Mutex
+	timer *time.Timer // set once the client has gone
+}
+
+// outlive keeps the handlers behind at work when the client goes, until end is called. It
+// does so once, for calls whose use somebody counts, and is false for all others: they
+// are cancelled with their client, as ever.
+func (c *Call) outlive(r *http.Request) bool {
+	wait := time.Duration(c.m.drain.Load())
+	client := r.Context()
+	if wait < 0 || c.drain != nil || c.tap.resp == nil || c.Endpoint.Class != usage.Spending || client.Err() != nil {
+		return false
+	}
+	d := &c.ownDrain
+	d.m, d.client, d.wait = c.m, client, wait
+	if deadline, ok := client.Deadline(); ok {
+		d.work, d.cancel = context.WithDeadline(context.Background(), deadline)
+	} else {
+		d.work, d.cancel = context.WithCancel(context.Background())
+	}
+	d.unwatch = context.AfterFunc(client, func() { d.left() })
+	c.drain = d
+	c.m.live.add(d)
+	// In place: Caddy's placeholders are bound to this request. It is not changed back,
+	// for reverse_proxy's transport may still be reading it then.
+	*r = *r.WithContext(d)
+	return true
+}
+
+// left begins the drain: the client has gone, or takes no more. It is false if there is
+// nothing any more to be drained.
+func (d *drain) left() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over.Load() {
+		return false
+	}
+	if d.timer != nil {
+		return true
+	}
+	wait := d.wait
+	if d.m.drains.Add(1) > drainsMost {
+		wait = 0
+	}
+	d.timer = time.AfterFunc(wait, d.cancel)
+	return true
+}
+
+// end ends the drain, and what still runs of the call upstream.
+func (d *drain) end() {
+	d.unwatch()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over.Store(true)
+	if d.timer != nil {
+		d.timer.Stop()
+		d.m.drains.Add(-1)
+	}
+	d.cancel()
+}
+
+// gone tells whether the client has gone.
+func (d *drain) gone() bool { return d.client.Err() != nil }
+
+// now is the context that counts at this moment.
+func (d *drain) now() context.Context {
+	if d.over.Load() {
+		return d.client
+	}
+	return d.work
+}
+
+// Deadline implements context.Context.
+func (d *drain) Deadline() (time.Time, bool) { return d.client.Deadline() }
+
+// Done implements context.Context.
+func (d *drain) Done() <-chan struct{} { return d.now().Done() }
+
+// Err implements context.Context.
+func (d *drain) Err() error { return d.now().Err() }
+
+// Value implements context.Context. What package context keeps for itself in there is
+// that of the context whose end counts.
+func (d *drain) Value(key any) any {
+	if !d.over.Load() {
+		if v := d.work.Value(key); v != nil {
+			return v
+		}
+	}
+	return d.client.Value(key)
+}

@@ -92,6 +92,18 @@ func TestFreeEndpointsCostARequest(t *testing.T) {
 	g.used("free", "", "requests per day", 8)
 }
 
+// Behind a connection of its own a session would cost one request, however long.
+func TestConnectionsAreDeniedWhereOnlyRequestsCount(t *testing.T) {
+	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
+	g := start(t, "", "token_limit connections {\nlimit 10 requests per day\n}\ntest_upstream")
+	want(t, g.do("GET", "/v1/realtime?model=m", "", upgrade...), 403)
+	want(t, g.do("GET", "/v1/other", "", upgrade...), 403)
+	g.used("connections", "", "requests per day", 0)
+	g = start(t, "", "token_limit connections-allowed {\nlimit 10 requests per day\nunmetered allow\n}\ntest_upstream")
+	want(t, g.do("GET", "/v1/realtime?model=m", "", upgrade...), 200)
+	g.used("connections-allowed", "", "requests per day", 1)
+}
+
 // The path is the client's word: behind a rewrite it may lead to a call that spends.
 func TestFreeCallThatReportsUsagePays(t *testing.T) {
 	g := start(t, "", "token_limit free-pays {\nlimit 20 tokens per day\n}\ntest_upstream")

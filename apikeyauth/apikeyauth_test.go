@@ -352,7 +352,7 @@ func TestErrorRoutesSeeNoKey(t *testing.T) {
 				repl := server.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 				r := server
 				if replaced { // by a handler before this one, so that the server's request is another
-					r = server.WithContext(context.WithValue(server.Context(), struct{}{}, nil))
+					r = server.WithContext(context.WithoutCancel(server.Context()))
 				}
 				// a rewrite before this handler leaves the key in both places
 				r.URL.Path = "/rewritten"

@@ -1,6 +1,7 @@
 package apikeyauth
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -217,7 +218,7 @@ func FuzzCaddyfile(f *testing.F) {
 		if err := json.Unmarshal(b, &again); err != nil {
 			t.Fatalf("%s: %v", b, err)
 		}
-		if c, _ := json.Marshal(&again); string(c) != string(b) {
+		if c, _ := json.Marshal(&again); !bytes.Equal(c, b) {
 			t.Errorf("%s became %s", b, c)
 		}
 	})

@@ -116,7 +116,7 @@ func TestBodyThatNeverEndsGivesItsRoomBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer conn.Close()
+				t.Cleanup(func() { conn.Close() })
 				conn.SetDeadline(time.Now().Add(20 * time.Second))
 				io.WriteString(conn, head+tt.header)
 				tt.send(conn)

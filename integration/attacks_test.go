@@ -40,7 +40,7 @@ func TestHangingUpInTimeIsNotFree(t *testing.T) {
 	over := make(chan struct{}, calls)
 	for i := range calls {
 		ctx, hangUp := context.WithCancel(t.Context())
-		defer hangUp()
+		t.Cleanup(hangUp)
 		go func() {
 			g.try(ctx, "POST", "/v1/chat/completions", keyA, streamBody, "X-Call", strconv.Itoa(i))
 			over <- struct{}{}

@@ -50,7 +50,7 @@ func TestClientsOfEveryProtocolAreDrained(t *testing.T) {
 	}
 	for _, protocol := range []struct {
 		name, scheme string
-		client       func() (client http.RoundTripper, close func())
+		client       func() (client http.RoundTripper, end func())
 	}{
 		{"HTTP 1", "http", func() (http.RoundTripper, func()) {
 			tr := only(func(p *http.Protocols) { p.SetHTTP1(true) })

@@ -215,7 +215,10 @@ func (g *gateway) begin(client http.RoundTripper, scheme, body string) *caller {
 // await waits for a line of the answer.
 func (c *caller) await(t testing.TB, text string) {
 	t.Helper()
-	for !strings.Contains(within(t, "received", c.lines), text) {
+	for {
+		if strings.Contains(within(t, "received", c.lines), text) {
+			return
+		}
 	}
 }
 

@@ -72,24 +72,24 @@ type refusal struct {
 	waits                     bool   // for longer than a client's own retries should
 }
 
-func (want refusal) check(t *testing.T, got map[string]attempt) {
+func (f refusal) check(t *testing.T, got map[string]attempt) {
 	t.Helper()
 	if len(got) != 4 {
 		t.Fatalf("%d calls, want 4: %v", len(got), got)
 	}
 	for name, a := range got {
-		wantType := want.openAIType
+		wantType := f.openAIType
 		if strings.HasPrefix(name, "anthropic") {
-			wantType = want.anthropicType
+			wantType = f.anthropicType
 		}
 		switch e := a.Error; {
 		case e == nil:
 			t.Errorf("%s: was let through: %+v", name, a)
-		case e.Class != want.class || e.Status != want.status || e.Code != want.code || e.Type != wantType:
-			t.Errorf("%s: got %+v, want %+v", name, *e, want)
-		case !strings.Contains(e.Message, want.message):
-			t.Errorf("%s: message %q does not say %q", name, e.Message, want.message)
-		case want.waits && (e.RetryAfter <= 60 || e.ShouldRetry != "false"):
+		case e.Class != f.class || e.Status != f.status || e.Code != f.code || e.Type != wantType:
+			t.Errorf("%s: got %+v, want %+v", name, *e, f)
+		case !strings.Contains(e.Message, f.message):
+			t.Errorf("%s: message %q does not say %q", name, e.Message, f.message)
+		case f.waits && (e.RetryAfter <= 60 || e.ShouldRetry != "false"):
 			t.Errorf("%s: wait %d s, try again: %q", name, e.RetryAfter, e.ShouldRetry)
 		case len(a.Statuses) != 1:
 			t.Errorf("%s: tried %d times, statuses %v", name, len(a.Statuses), a.Statuses)

@@ -27,9 +27,9 @@ func leaving(t testing.TB, path, body string) (r *http.Request, leave context.Ca
 }
 
 // catch serves and tells what was returned and what was panicked with.
-func catch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, hs ...*limiter) (err error, panicked any) {
+func catch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, hs ...*limiter) (panicked any, err error) {
 	defer func() { panicked = recover() }()
-	return serve(w, r, next, hs...), nil
+	return nil, serve(w, r, next, hs...)
 }
 
 func TestDrain(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDrain(t *testing.T) {
 					}
 					return nil
 				})
-				err, panicked := catch(w, r, next, l)
+				panicked, err := catch(w, r, next, l)
 				if err != nil || (panicked != nil) != test.aborts {
 					t.Errorf("error %v, panic %v", err, panicked)
 				}

@@ -130,7 +130,7 @@ func (d *decoder) run() (err error) {
 			return fmt.Errorf("opening %q: %w", d.chain[i], err)
 		}
 		if c, ok := opened.(io.Closer); ok {
-			defer c.Close()
+			defer c.Close() //nolint:gocritic // few, and all are needed to the end
 		}
 		r = &bounded{r: opened, from: from}
 	}
@@ -202,6 +202,7 @@ var (
 // pooledGzip gives its memory, some 40 KiB, to the next response.
 type pooledGzip struct{ *gzip.Reader }
 
+// Close implements io.Closer.
 func (g pooledGzip) Close() error {
 	err := g.Reader.Close()
 	gzipReaders.Put(g.Reader)

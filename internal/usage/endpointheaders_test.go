@@ -78,11 +78,13 @@ func TestStripUpgradeKeepsWhatElseConnectionNames(t *testing.T) {
 	}{
 		{"nothing", http.Header{"A": {"b"}}, http.Header{"A": {"b"}}},
 		{
-			"h2c", http.Header{"Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABk"}, "Connection": {"Upgrade, HTTP2-Settings"}},
+			"h2c",
+			http.Header{"Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABk"}, "Connection": {"Upgrade, HTTP2-Settings"}},
 			http.Header{},
 		},
 		{
-			"other names", http.Header{"Upgrade": {"h2c"}, "Connection": {"keep-alive, uPgRaDe", " X-A ,http2-settings,", "close"}},
+			"other names",
+			http.Header{"Upgrade": {"h2c"}, "Connection": {"keep-alive, uPgRaDe", " X-A ,http2-settings,", "close"}},
 			http.Header{"Connection": {"keep-alive, X-A, close"}},
 		},
 		{"an upgrade that is not named", http.Header{"Upgrade": {"websocket"}}, http.Header{}},

@@ -177,14 +177,14 @@ func (b *base64Reader) emit(out []byte) int {
 // unescape takes a raw byte of the string. It reports false if that makes no character
 // of its own.
 func (b *base64Reader) unescape(c byte) (byte, bool) {
-	switch {
-	case b.escape == 0:
+	switch b.escape {
+	case 0:
 		if c == '\\' {
 			b.escape = 1
 			return 0, false
 		}
 		return c, true
-	case b.escape == 1:
+	case 1:
 		b.escape = 0
 		if c == 'u' {
 			b.escape, b.code = 5, 0

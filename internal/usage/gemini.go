@@ -237,7 +237,7 @@ func (g *geminiTally) searched(query []byte) {
 
 // conclude adds what the usage does not count, and for an answer that was cut what it
 // counts too late.
-func (g *geminiTally) conclude(t *tally, r *Report) {
+func (g *geminiTally) conclude(r *Report) {
 	if !g.seen || !r.Found {
 		return
 	}

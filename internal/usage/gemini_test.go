@@ -62,63 +62,99 @@ func TestTrapsOfGemini(t *testing.T) {
 	tests := []reportTest{
 		{"trap 5: usage on every chunk, the last one counts", typeSSE, events(first, second, last), false, final},
 		{"trap 7: counts go down", typeSSE, events(last, first, last), false, ok(Usage{Input: 79, Output: 40, Reasoning: 28}, 16)},
-		{"trap 8: zeros do not erase", typeSSE, events(first, last, `{"usageMetadata":{"promptTokenCount":0,"totalTokenCount":0}}`), false,
-			ok(Usage{Input: 79, Output: 40, Reasoning: 28}, 10)},
-		{"trap 9: zeros beside text are no report", typeJSON, whole(`{"promptTokenCount":0}`), false,
-			Report{Complete: true, Model: m, Delivered: 4}},
+		{
+			"trap 8: zeros do not erase", typeSSE, events(first, last, `{"usageMetadata":{"promptTokenCount":0,"totalTokenCount":0}}`), false,
+			ok(Usage{Input: 79, Output: 40, Reasoning: 28}, 10),
+		},
+		{
+			"trap 9: zeros beside text are no report", typeJSON, whole(`{"promptTokenCount":0}`), false,
+			Report{Complete: true, Model: m, Delivered: 4},
+		},
 		{"trap 15: CRLF", typeSSE, strings.ReplaceAll(events(first, second, last), "\n", "\r\n"), false, final},
 		{"trap 15: CR", typeSSE, strings.ReplaceAll(events(first, second, last), "\n", "\r"), false, final},
 		{"trap 20: no line end behind the last event", typeSSE, strings.TrimRight(events(first, second, last), "\n"), false, final},
-		{"trap 24: a huge picture before the usage", typeJSON,
+		{
+			"trap 24: a huge picture before the usage", typeJSON,
 			`{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"image/png","data":"` + strings.Repeat("QUJD", 20_000) +
 				`"}}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":12,"candidatesTokenCount":1290,"totalTokenCount":1302,` +
 				`"candidatesTokensDetails":[{"modality":"IMAGE","tokenCount":1290}]},"modelVersion":"gemini-2.5-flash"}`, false,
-			ok(Usage{Input: 12, Output: 1290, ImageOut: 1290, Images: 1}, 0)},
+			ok(Usage{Input: 12, Output: 1290, ImageOut: 1290, Images: 1}, 0),
+		},
 		{"trap 25: odd counts", typeJSON, whole(`{"promptTokenCount":"10","candidatesTokenCount":2.0,"totalTokenCount":1.2e1,` +
 			`"thoughtsTokenCount":-3,"cachedContentTokenCount":1e300}`), false, ok(Usage{Input: 10, Output: 2}, 4)},
-		{"trap 26: a second usage leaves nothing of the first", typeJSON,
+		{
+			"trap 26: a second usage leaves nothing of the first", typeJSON,
 			`{"usageMetadata":{"promptTokenCount":99,"thoughtsTokenCount":50},` + whole(`{"promptTokenCount":10,"candidatesTokenCount":2}`)[1:],
-			false, ok(Usage{Input: 10, Output: 2}, 4)},
-		{"trap 27: an error as an element of the array", typeJSON,
+			false, ok(Usage{Input: 10, Output: 2}, 4),
+		},
+		{
+			"trap 27: an error as an element of the array", typeJSON,
 			"[" + first + "\n,\r\n" + `{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}]`, false,
-			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Complete: true, Failed: true, Model: m, Delivered: 4}},
-		{"trap 27: an error as an event", typeSSE, events(first, `{"error":{"code":503}}`), false,
-			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Complete: true, Failed: true, Model: m, Delivered: 4}},
-		{"trap 43: details that do not add up", typeJSON, whole(`{"promptTokenCount":10,"candidatesTokenCount":2,"totalTokenCount":12,` +
-			`"promptTokensDetails":[{"modality":"IMAGE","tokenCount":99},{"modality":"VIDEO","tokenCount":5}]}`), false,
-			ok(Usage{Input: 10, Output: 2, ImageIn: 10}, 4)},
-		{"tools put into the prompt", typeJSON, whole(`{"promptTokenCount":10,"toolUsePromptTokenCount":30,"candidatesTokenCount":2,` +
-			`"totalTokenCount":42,"toolUsePromptTokensDetails":[{"modality":"IMAGE","tokenCount":7}]}`), false,
-			ok(Usage{Input: 40, Output: 2, ImageIn: 7}, 4)},
-		{"details of audio, several of one kind", typeJSON, whole(`{"promptTokenCount":10,"candidatesTokenCount":9,"promptTokensDetails":[` +
-			`{"tokenCount":2,"modality":"AUDIO"},{"modality":"AUDIO","tokenCount":3}],"candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":9}]}`),
-			false, ok(Usage{Input: 10, Output: 9, AudioIn: 5, AudioOut: 9}, 4)},
-		{"the prompt is not counted", typeJSON, whole(`{"candidatesTokenCount":2,"thoughtsTokenCount":3,"totalTokenCount":25}`), false,
-			ok(Usage{Input: 20, Output: 5, Reasoning: 3}, 4)},
-		{"the candidates are not counted", typeJSON, whole(`{"promptTokenCount":20,"totalTokenCount":25}`), false,
-			ok(Usage{Input: 20, Output: 5}, 4)},
-		{"Live's word for candidates", typeJSON, `{"usageMetadata":{"promptTokenCount":20,"responseTokenCount":5,"totalTokenCount":25,` +
-			`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":5}]}}`, false,
-			Report{Usage: Usage{Input: 20, Output: 5, AudioOut: 5}, Found: true, Complete: true}},
+			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Complete: true, Failed: true, Model: m, Delivered: 4},
+		},
+		{
+			"trap 27: an error as an event", typeSSE, events(first, `{"error":{"code":503}}`), false,
+			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Complete: true, Failed: true, Model: m, Delivered: 4},
+		},
+		{
+			"trap 43: details that do not add up", typeJSON, whole(`{"promptTokenCount":10,"candidatesTokenCount":2,"totalTokenCount":12,` +
+				`"promptTokensDetails":[{"modality":"IMAGE","tokenCount":99},{"modality":"VIDEO","tokenCount":5}]}`), false,
+			ok(Usage{Input: 10, Output: 2, ImageIn: 10}, 4),
+		},
+		{
+			"tools put into the prompt", typeJSON, whole(`{"promptTokenCount":10,"toolUsePromptTokenCount":30,"candidatesTokenCount":2,` +
+				`"totalTokenCount":42,"toolUsePromptTokensDetails":[{"modality":"IMAGE","tokenCount":7}]}`), false,
+			ok(Usage{Input: 40, Output: 2, ImageIn: 7}, 4),
+		},
+		{
+			"details of audio, several of one kind", typeJSON, whole(`{"promptTokenCount":10,"candidatesTokenCount":9,"promptTokensDetails":[` +
+				`{"tokenCount":2,"modality":"AUDIO"},{"modality":"AUDIO","tokenCount":3}],"candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":9}]}`),
+			false, ok(Usage{Input: 10, Output: 9, AudioIn: 5, AudioOut: 9}, 4),
+		},
+		{
+			"the prompt is not counted", typeJSON, whole(`{"candidatesTokenCount":2,"thoughtsTokenCount":3,"totalTokenCount":25}`), false,
+			ok(Usage{Input: 20, Output: 5, Reasoning: 3}, 4),
+		},
+		{
+			"the candidates are not counted", typeJSON, whole(`{"promptTokenCount":20,"totalTokenCount":25}`), false,
+			ok(Usage{Input: 20, Output: 5}, 4),
+		},
+		{
+			"Live's word for candidates", typeJSON, `{"usageMetadata":{"promptTokenCount":20,"responseTokenCount":5,"totalTokenCount":25,` +
+				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":5}]}}`, false,
+			Report{Usage: Usage{Input: 20, Output: 5, AudioOut: 5}, Found: true, Complete: true},
+		},
 		{"no usage at all", typeSSE, events(geminiChunk("Salt", "STOP", "")), false, Report{Complete: true, Model: m, Delivered: 4}},
-		{"cut early: the most counted, and text delivered", typeSSE, events(first, second), true,
-			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Model: m, Delivered: 10}},
-		{"cut before output is counted", typeSSE, events(geminiChunk("Salt marsh", "", `{"promptTokenCount":9,"totalTokenCount":9}`)), true,
-			Report{Usage: Usage{Input: 9, Output: 3}, Found: true, Model: m, Delivered: 10}},
-		{"ended without a finish", typeSSE, events(first, second), false,
-			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Model: m, Delivered: 10}},
+		{
+			"cut early: the most counted, and text delivered", typeSSE, events(first, second), true,
+			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Model: m, Delivered: 10},
+		},
+		{
+			"cut before output is counted", typeSSE, events(geminiChunk("Salt marsh", "", `{"promptTokenCount":9,"totalTokenCount":9}`)), true,
+			Report{Usage: Usage{Input: 9, Output: 3}, Found: true, Model: m, Delivered: 10},
+		},
+		{
+			"ended without a finish", typeSSE, events(first, second), false,
+			Report{Usage: Usage{Input: 169, Output: 419, Reasoning: 419}, Found: true, Model: m, Delivered: 10},
+		},
 		{"cut behind the last chunk", typeSSE, events(first, last), true, ok(Usage{Input: 79, Output: 40, Reasoning: 28}, 10)},
-		{"one of several candidates ends", typeSSE,
+		{
+			"one of several candidates ends", typeSSE,
 			events(strings.Replace(first, `"index":0`, `"index":1`, 1), last), true,
-			Report{Usage: Usage{Input: 79, Output: 419, Reasoning: 419}, Found: true, Model: m, Delivered: 10}},
+			Report{Usage: Usage{Input: 79, Output: 419, Reasoning: 419}, Found: true, Model: m, Delivered: 10},
+		},
 		{"a call, code and its result are text", typeJSON, `{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":1}}},` +
 			`{"executableCode":{"code":"x=1","language":"PYTHON"}},{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"ab"}}]},` +
 			`"finishReason":"STOP"}],"modelVersion":"gemini-2.5-flash"}`, false, Report{Complete: true, Model: m, Delivered: 1 + 7 + 3 + 2}},
-		{"usage elsewhere", typeJSON, `{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"usageMetadata":` +
-			`{"promptTokenCount":9}}}}]},"finishReason":"STOP"}],"modelVersion":"gemini-2.5-flash"}`, false,
-			Report{Complete: true, Model: m, Delivered: 41}},
-		{"embedding with a count", typeJSON, `{"embedding":{"values":[0.1]},"usageMetadata":{"promptTokenCount":6,"totalTokenCount":6}}`, false,
-			Report{Usage: Usage{Input: 6}, Found: true, Complete: true}},
+		{
+			"usage elsewhere", typeJSON, `{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"usageMetadata":` +
+				`{"promptTokenCount":9}}}}]},"finishReason":"STOP"}],"modelVersion":"gemini-2.5-flash"}`, false,
+			Report{Complete: true, Model: m, Delivered: 41},
+		},
+		{
+			"embedding with a count", typeJSON, `{"embedding":{"values":[0.1]},"usageMetadata":{"promptTokenCount":6,"totalTokenCount":6}}`, false,
+			Report{Usage: Usage{Input: 6}, Found: true, Complete: true},
+		},
 		{"embedding without", typeJSON, `{"embeddings":[{"values":[0.1]}]}`, false, Report{Complete: true, Delivered: 33}},
 		{"Vertex's floats", typeJSON, `{"predictions":[{"embeddings":{"statistics":{"token_count":6.0}}},{"embeddings":{"statistics":` +
 			`{"token_count":9}}}]}`, false, Report{Usage: Usage{Input: 15}, Found: true, Complete: true}},

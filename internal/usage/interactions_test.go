@@ -25,23 +25,40 @@ func TestTrapsOfInteractions(t *testing.T) {
 		{"events", typeSSE, events(created, piece, thought, completed), false, want},
 		{"a document with steps", typeJSON, document(`,"steps":[{"type":"model_output","content":[{"type":"text","text":"Rain"}]},` +
 			`{"type":"function_call","arguments":{}}],` + usage), false, want},
-		{"a document with outputs", typeJSON, document(`,"outputs":[{"type":"text","text":"Rain"}],` + usage), false,
-			Report{Usage: u, Found: true, Complete: true, Model: "m", Delivered: 4}},
-		{"the whole repeats the pieces", typeSSE, events(created, piece, strings.Replace(completed, `"usage"`, `"outputs":[{"text":"Rain"}],"usage"`, 1)),
-			false, Report{Usage: u, Found: true, Complete: true, Model: "m", Delivered: 4}},
-		{"a document that does not say what it is", typeJSON, `{"model":"m","steps":[],` + usage + "}", false,
-			Report{Usage: u, Found: true, Complete: true, Model: "m"}},
-		{"steps of another API", typeJSON, `{"model":"m","steps":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}`, false,
-			Report{Usage: Usage{Input: 10, Output: 2}, Found: true, Complete: true, Model: "m"}},
+		{
+			"a document with outputs", typeJSON, document(`,"outputs":[{"type":"text","text":"Rain"}],` + usage), false,
+			Report{Usage: u, Found: true, Complete: true, Model: "m", Delivered: 4},
+		},
+		{
+			"the whole repeats the pieces", typeSSE, events(created, piece, strings.Replace(completed, `"usage"`, `"outputs":[{"text":"Rain"}],"usage"`, 1)),
+			false,
+			Report{Usage: u, Found: true, Complete: true, Model: "m", Delivered: 4},
+		},
+		{
+			"a document that does not say what it is", typeJSON, `{"model":"m","steps":[],` + usage + "}", false,
+			Report{Usage: u, Found: true, Complete: true, Model: "m"},
+		},
+		{
+			"steps of another API", typeJSON, `{"model":"m","steps":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}`, false,
+			Report{Usage: Usage{Input: 10, Output: 2}, Found: true, Complete: true, Model: "m"},
+		},
 		{"in the background", typeJSON, `{"id":"v1_a","object":"interaction","model":"m","status":"in_progress"}`, false, Report{Model: "m", Delivered: 71}},
-		{"the input is not counted", typeJSON, document(`,"usage":{"total_output_tokens":5,"total_tokens":25}`), false,
-			Report{Usage: Usage{Input: 20, Output: 5}, Found: true, Complete: true, Model: "m"}},
-		{"trap 25: floats", typeJSON, document(`,"usage":{"total_input_tokens":20.0,"total_output_tokens":"5"}`), false,
-			Report{Usage: Usage{Input: 20, Output: 5}, Found: true, Complete: true, Model: "m"}},
-		{"trap 27: an error as an event", typeSSE, events(created, piece, `{"event_type":"error","error":{"code":"internal","message":"x"}}`), false,
-			Report{Complete: true, Failed: true, Model: "m", Delivered: 4}},
-		{"trap 27: it failed", typeSSE, events(created, `{"event_type":"interaction.completed","interaction":{"status":"failed"}}`), false,
-			Report{Complete: true, Failed: true, Model: "m"}},
+		{
+			"the input is not counted", typeJSON, document(`,"usage":{"total_output_tokens":5,"total_tokens":25}`), false,
+			Report{Usage: Usage{Input: 20, Output: 5}, Found: true, Complete: true, Model: "m"},
+		},
+		{
+			"trap 25: floats", typeJSON, document(`,"usage":{"total_input_tokens":20.0,"total_output_tokens":"5"}`), false,
+			Report{Usage: Usage{Input: 20, Output: 5}, Found: true, Complete: true, Model: "m"},
+		},
+		{
+			"trap 27: an error as an event", typeSSE, events(created, piece, `{"event_type":"error","error":{"code":"internal","message":"x"}}`), false,
+			Report{Complete: true, Failed: true, Model: "m", Delivered: 4},
+		},
+		{
+			"trap 27: it failed", typeSSE, events(created, `{"event_type":"interaction.completed","interaction":{"status":"failed"}}`), false,
+			Report{Complete: true, Failed: true, Model: "m"},
+		},
 		{"cut", typeSSE, events(created, piece), true, Report{Model: "m", Delivered: 4}},
 		{"cut behind the end", typeSSE, events(created, piece, thought, completed), true, want},
 	}

@@ -56,12 +56,11 @@ func (r *Request) formPart(part *multipart.Part, value []byte, seen *[reqNContro
 	_, isFile := params["filename"]
 	field, name, same := reqFormField(params["name"])
 	if field == reqUnknown {
-		if isFile {
-			r.inline(reqFormMedia(params["name"], part.Header.Get("Content-Type")), int64(len(value)))
-		} else {
+		if !isFile {
 			r.TextBytes += int64(len(value))
 			return r.formExtra(params["name"], string(value))
 		}
+		r.inline(reqFormMedia(params["name"], part.Header.Get("Content-Type")), int64(len(value)))
 		return nil
 	}
 	switch {

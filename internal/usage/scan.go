@@ -168,7 +168,7 @@ func (s *scanner) top(p []byte, i int) int {
 	case c == '{':
 		s.open = true
 		s.count++
-		if n := len(s.memo.prefix); n > 0 && n < len(p)-i && string(p[i:i+n]) == string(s.memo.prefix) {
+		if n := len(s.memo.prefix); n > 0 && n < len(p)-i && bytes.Equal(p[i:i+n], s.memo.prefix) {
 			s.memo.load(s)
 			s.begun = -1
 			return i + n

@@ -13,9 +13,16 @@ import (
 // scanTree follows a few positions of each kind.
 func scanTree() (*tree, []position, []int32) {
 	positions := []position{
-		{"word", word}, {"raw", fragment}, {"mark", mark}, {"text", text},
-		{"in.word", word}, {"list[].word", word}, {"list[].text", text}, {"list[].list[].mark", mark},
-		{"words[]", word}, {"in.either either", text},
+		{"word", word},
+		{"raw", fragment},
+		{"mark", mark},
+		{"text", text},
+		{"in.word", word},
+		{"list[].word", word},
+		{"list[].text", text},
+		{"list[].list[].mark", mark},
+		{"words[]", word},
+		{"in.either either", text},
 	}
 	t := newTree()
 	return t, positions, t.add(positions)
@@ -57,13 +64,17 @@ func TestScannerFollowsPositions(t *testing.T) {
 		want     []string
 	}{
 		{"empty object", `{}`, []string{""}},
-		{"values", `{"word":"a","raw":{"b":[1]},"mark":{"x":1},"text":"abc"}`,
-			[]string{`word#0="a" raw#0={"b":[1]} mark#0=({) text:3`}},
+		{
+			"values", `{"word":"a","raw":{"b":[1]},"mark":{"x":1},"text":"abc"}`,
+			[]string{`word#0="a" raw#0={"b":[1]} mark#0=({) text:3`},
+		},
 		{"scalars", `{"word":-1.5e3,"raw":null,"mark":true,"text":7}`, []string{`word#0=-1.5e3 raw#0=null mark#0=(t)`}},
 		{"spaced out", " {\n \"word\" : \"a\" ,\t\"in\" : { \"word\" : 1 } }\r\n", []string{`word#0="a" in.word#0=1`}},
 		{"elements", `{"list":[{"word":1,"text":"a"},7,{"word":2,"text":"bc"}]}`, []string{`list[].word#3=2 list[].word#1=1 list[].text:3`}},
-		{"elements of elements", `{"list":[{"list":[{"mark":1},{"mark":"x"}]},{"list":[{"mark":null}]}]}`,
-			[]string{`list[].list[].mark#2=(n) list[].list[].mark#1=(") list[].list[].mark#1=(0)`}},
+		{
+			"elements of elements", `{"list":[{"list":[{"mark":1},{"mark":"x"}]},{"list":[{"mark":null}]}]}`,
+			[]string{`list[].list[].mark#2=(n) list[].list[].mark#1=(") list[].list[].mark#1=(0)`},
+		},
 		{"scalars as elements", `{"words":["a","b"]}`, []string{`words[]#2="b" words[]#1="a"`}},
 		{"text at two places", `{"in":{"either":"ab"},"either":"c"}`, []string{`in.either either:3`}},
 		{"other places", `{"x":{"word":1},"list":{"word":2},"in":[{"word":3}],"words":"w"}`, []string{""}},

@@ -55,8 +55,10 @@ func TestEventsAreReadAsTheStandardSays(t *testing.T) {
 		{"CR", "event: x\rdata: a\rdata: b\r\r", []string{"x|a\nb|false"}},
 		{"CR and LF", "data: a\r\n\ndata: b\n\r", []string{"|a|false", "|b|false"}},
 		{"byte order mark", "\xEF\xBB\xBFdata: a\n\ndata: \xEF\xBB\xBF\n\n", []string{"|a|false", "|\xEF\xBB\xBF|false"}},
-		{"done mark", "data: [DONE]\n\ndata:[DONE]\n\ndata: [DONE\n\ndata: [D]ONE]\n\n",
-			[]string{"|[DONE]|true", "|[DONE]|true", "|[DONE|false", "|[D]ONE]|false"}},
+		{
+			"done mark", "data: [DONE]\n\ndata:[DONE]\n\ndata: [DONE\n\ndata: [D]ONE]\n\n",
+			[]string{"|[DONE]|true", "|[DONE]|true", "|[DONE|false", "|[D]ONE]|false"},
+		},
 		{"long lines", "data: " + long + "\r\n: " + long + "\nfoo: " + long + "\n\r\n", []string{"|" + long + "|false"}},
 		{"blank lines alone", "\n\r\r\n\n", nil},
 	}

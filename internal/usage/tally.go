@@ -93,7 +93,7 @@ func (t *tally) conclude(finished bool) Report {
 	t.chat.conclude(&r)
 	t.image.conclude(&r)
 	t.anthropic.conclude(t, &r)
-	t.gemini.conclude(t, &r)
+	t.gemini.conclude(&r)
 	t.bedrock.conclude(&r)
 	t.tgi.conclude(&t.headers, &r)
 	t.headers.conclude(&r)

@@ -44,50 +44,72 @@ func TestTraps(t *testing.T) {
 	}{
 		{"null usage does not reset", sse, events(word1, counts, finish, done), ok(ten)},
 		{"no choices do not mean usage", sse, events(`{"choices":[],"prompt_filter_results":[]}`, word1, finish, done), none},
-		{"usage beside choices", sse, events(word1, perChoice(0, 3), done),
-			Report{Usage: Usage{Input: 8, Output: 3}, Found: true, Complete: true, Model: "m", Delivered: 6}},
+		{
+			"usage beside choices", sse, events(word1, perChoice(0, 3), done),
+			Report{Usage: Usage{Input: 8, Output: 3}, Found: true, Complete: true, Model: "m", Delivered: 6},
+		},
 		{"usage is not last", sse, events(word1, counts, `{"model":"m","choices":[],"moderation":{"x":1}}`, done), ok(ten)},
-		{"usage on every chunk is cumulative", sse, events(perChoice(0, 1), perChoice(0, 2), perChoice(0, 9), done),
-			Report{Usage: Usage{Input: 8, Output: 9}, Found: true, Complete: true, Model: "m", Delivered: 3}},
-		{"usage per choice without a sum is summed", sse,
+		{
+			"usage on every chunk is cumulative", sse, events(perChoice(0, 1), perChoice(0, 2), perChoice(0, 9), done),
+			Report{Usage: Usage{Input: 8, Output: 9}, Found: true, Complete: true, Model: "m", Delivered: 3},
+		},
+		{
+			"usage per choice without a sum is summed", sse,
 			events(perChoice(0, 1), perChoice(1, 1), perChoice(0, 4), perChoice(1, 6), done),
-			Report{Usage: Usage{Input: 8, Output: 10}, Found: true, Complete: true, Model: "m", Delivered: 4}},
-		{"usage per choice with a sum is not", sse, events(perChoice(0, 4), perChoice(1, 6), counts, done),
-			Report{Usage: ten, Found: true, Complete: true, Model: "m", Delivered: 2}},
+			Report{Usage: Usage{Input: 8, Output: 10}, Found: true, Complete: true, Model: "m", Delivered: 4},
+		},
+		{
+			"usage per choice with a sum is not", sse, events(perChoice(0, 4), perChoice(1, 6), counts, done),
+			Report{Usage: ten, Found: true, Complete: true, Model: "m", Delivered: 2},
+		},
 		{"counts go down", sse, events(
 			`{"model":"m","choices":[],"usage":{"prompt_tokens":169,"completion_tokens":5,"total_tokens":174}}`, word1, counts, done), ok(ten)},
 		{"zeros do not erase", sse, events(word1, counts,
 			`{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`, done), ok(ten)},
 		{"zeros beside output are no report", plain, chat(`{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`), none},
-		{"zeros without output are one", plain,
+		{
+			"zeros without output are one", plain,
 			`{"model":"m","choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`,
-			Report{Found: true, Complete: true, Model: "m"}},
-		{"zeros beside embeddings are no report", plain,
+			Report{Found: true, Complete: true, Model: "m"},
+		},
+		{
+			"zeros beside embeddings are no report", plain,
 			`{"model":"m","data":[{"embedding":[1]}],"usage":{"prompt_tokens":0,"total_tokens":0}}`,
-			Report{Complete: true, Model: "m"}},
-		{"two copies count once", sse, events(word1, `{"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],`+
-			`"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4},"prompt_cache_hit_tokens":4},`+
-			`"x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}}}`, done),
-			ok(Usage{Input: 10, Output: 2, CacheRead: 4})},
+			Report{Complete: true, Model: "m"},
+		},
+		{
+			"two copies count once", sse, events(word1, `{"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],`+
+				`"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4},"prompt_cache_hit_tokens":4},`+
+				`"x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}}}`, done),
+			ok(Usage{Input: 10, Output: 2, CacheRead: 4}),
+		},
 		{"completion without reasoning, xAI", plain, chat(`{"prompt_tokens":291,"completion_tokens":26,"total_tokens":513,` +
 			`"completion_tokens_details":{"reasoning_tokens":196}}`), ok(Usage{Input: 291, Output: 222, Reasoning: 196})},
-		{"completion without thinking, Gemini", plain, chat(`{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}`),
-			ok(Usage{Input: 35, Output: 74})},
+		{
+			"completion without thinking, Gemini", plain, chat(`{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}`),
+			ok(Usage{Input: 35, Output: 74}),
+		},
 		{"no completion at all, Gemini", plain, chat(`{"prompt_tokens":35,"total_tokens":109}`), ok(Usage{Input: 35, Output: 74})},
-		{"completion without reasoning, Perplexity", plain, chat(`{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30,` +
-			`"citation_tokens":7,"reasoning_tokens":500,"num_search_queries":3}`),
-			ok(Usage{Input: 17, Output: 520, Reasoning: 500, WebSearches: 3})},
+		{
+			"completion without reasoning, Perplexity", plain, chat(`{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30,` +
+				`"citation_tokens":7,"reasoning_tokens":500,"num_search_queries":3}`),
+			ok(Usage{Input: 17, Output: 520, Reasoning: 500, WebSearches: 3}),
+		},
 		{"prompt without the cache", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,` +
 			`"prompt_tokens_details":{"cached_tokens":90}}`), ok(Usage{Input: 100, Output: 2, CacheRead: 90})},
-		{"input without the cache, Anthropic", plain,
+		{
+			"input without the cache, Anthropic", plain,
 			`{"type":"message","model":"m","content":[{"type":"text","text":"Hello"}],"usage":{"input_tokens":3,` +
 				`"cache_read_input_tokens":5,"cache_creation_input_tokens":7,"output_tokens":2}}`,
-			ok(Usage{Input: 15, Output: 2, CacheRead: 5, CacheWrite5m: 7})},
+			ok(Usage{Input: 15, Output: 2, CacheRead: 5, CacheWrite5m: 7}),
+		},
 		{"usage in a choice", sse, events(word1, `{"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop",`+
 			`"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}}]}`, done), ok(ten)},
-		{"timings where nothing else counts", sse, events(word1,
-			`{"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"timings":{"cache_n":6,"prompt_n":4,"predicted_n":2}}`, done),
-			ok(Usage{Input: 10, Output: 2, CacheRead: 6})},
+		{
+			"timings where nothing else counts", sse, events(word1,
+				`{"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"timings":{"cache_n":6,"prompt_n":4,"predicted_n":2}}`, done),
+			ok(Usage{Input: 10, Output: 2, CacheRead: 6}),
+		},
 		{"timings give way to usage", sse, events(word1,
 			`{"model":"m","choices":[],"timings":{"cache_n":600,"prompt_n":4,"predicted_n":2}}`, counts, done), ok(ten)},
 		{"CRLF", sse, strings.ReplaceAll(events(word1, counts, done), "\n", "\r\n"), ok(ten)},
@@ -101,10 +123,14 @@ func TestTraps(t *testing.T) {
 		{"no blank line at the end", sse, strings.TrimRight(events(word1, counts), "\n"), ok(ten)},
 		{"no done mark", sse, events(word1, finish, counts), ok(ten)},
 		{"done mark without a space", sse, events(word1, counts) + "data:[DONE]\n\n", ok(ten)},
-		{"done mark behind an error", sse, events(word1, `{"error":{"message":"x"}}`, done),
-			Report{Complete: true, Failed: true, Model: "m", Delivered: 5}},
-		{"usage within a string", sse, events(`{"model":"m","choices":[{"index":0,"delta":{"content":"\"usage\":{\"prompt_tokens\":9}"},"finish_reason":"stop"}]}`, done),
-			Report{Complete: true, Model: "m", Delivered: 27}},
+		{
+			"done mark behind an error", sse, events(word1, `{"error":{"message":"x"}}`, done),
+			Report{Complete: true, Failed: true, Model: "m", Delivered: 5},
+		},
+		{
+			"usage within a string", sse, events(`{"model":"m","choices":[{"index":0,"delta":{"content":"\"usage\":{\"prompt_tokens\":9}"},"finish_reason":"stop"}]}`, done),
+			Report{Complete: true, Model: "m", Delivered: 27},
+		},
 		{"usage at other places", plain, `{"model":"m","meta":{"usage":{"prompt_tokens":9}},"choices":[{"message":{"content":"Hello",` +
 			`"usage":{"prompt_tokens":9},"x":[{"usage":{"prompt_tokens":9}}]},"finish_reason":"stop"}]}`, none},
 		{"escaped names", plain, `{"m\u006fdel":"m","choices":[{"message":{"c\u006Fntent":"Hello"}}],"us\u0061ge":` +
@@ -122,14 +148,22 @@ func TestTraps(t *testing.T) {
 		{"error with status 200", plain, `{"error":"out of memory"}`, Report{Complete: true, Failed: true}},
 		{"no error", plain, `{"error":null,"model":"m","choices":[{"message":{"content":"Hello"}}],"usage":null}`, none},
 		{"empty error", plain, `{"error":"","model":"m","choices":[{"message":{"content":"Hello"}}]}`, none},
-		{"error beside a choice", sse, events(word1, `{"model":"m","error":{"code":502},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`),
-			Report{Complete: true, Failed: true, Model: "m", Delivered: 5}},
-		{"error as a line", "application/x-ndjson", word1 + "\n" + `{"error":"gone"}` + "\n",
-			Report{Complete: true, Failed: true, Model: "m", Delivered: 5}},
-		{"error as an element", plain, "[" + word1 + ",\r\n" + `{"error":{"code":429}}]`,
-			Report{Complete: true, Failed: true, Model: "m", Delivered: 5}},
-		{"error by the name of the event", sse, events(word1, counts) + "event: error\ndata: overloaded\n\n",
-			Report{Usage: ten, Found: true, Complete: true, Failed: true, Model: "m", Delivered: 5}},
+		{
+			"error beside a choice", sse, events(word1, `{"model":"m","error":{"code":502},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`),
+			Report{Complete: true, Failed: true, Model: "m", Delivered: 5},
+		},
+		{
+			"error as a line", "application/x-ndjson", word1 + "\n" + `{"error":"gone"}` + "\n",
+			Report{Complete: true, Failed: true, Model: "m", Delivered: 5},
+		},
+		{
+			"error as an element", plain, "[" + word1 + ",\r\n" + `{"error":{"code":429}}]`,
+			Report{Complete: true, Failed: true, Model: "m", Delivered: 5},
+		},
+		{
+			"error by the name of the event", sse, events(word1, counts) + "event: error\ndata: overloaded\n\n",
+			Report{Usage: ten, Found: true, Complete: true, Failed: true, Model: "m", Delivered: 5},
+		},
 		{"stream labelled JSON", plain, events(word1, counts, done), ok(ten)},
 		{"stream labelled text", "text/plain; charset=utf-8", events(word1, counts, done), ok(ten)},
 		{"stream labelled octets, comment first", "application/octet-stream", ": hi\n" + events(word1, counts, done), ok(ten)},
@@ -140,13 +174,15 @@ func TestTraps(t *testing.T) {
 		{"array of documents", plain, "[" + word1 + "\n,\r\n" + counts + "]", ok(ten)},
 		{"model is empty first", sse, events(`{"choices":[],"model":""}`, word1, counts, done), ok(ten)},
 		{"count of tokens is not usage", plain, `{"input_tokens":1114,"model":"m"}`, Report{Complete: true, Model: "m", Delivered: 33}},
-		{"parts are no more than the whole", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,` +
-			`"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":8,"audio_tokens":99,"image_tokens":99},` +
-			`"completion_tokens_details":{"reasoning_tokens":2,"audio_tokens":99,"image_tokens":99}}`),
+		{
+			"parts are no more than the whole", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,` +
+				`"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":8,"audio_tokens":99,"image_tokens":99},` +
+				`"completion_tokens_details":{"reasoning_tokens":2,"audio_tokens":99,"image_tokens":99}}`),
 			ok(Usage{
 				Input: 10, Output: 2, CacheRead: 8, CacheWrite5m: 2, AudioIn: 10, ImageIn: 10,
 				Reasoning: 2, AudioOut: 2, ImageOut: 2,
-			})},
+			}),
+		},
 		{"both vocabularies, one at zero", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"input_tokens":0,"output_tokens":0}`), ok(ten)},
 		{"cache writes for hours", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cache_write_tokens":6,` +
 			`"cache_write_tokens_details":{"ttl_30m_tokens":2,"ttl_12h_tokens":4}}}`), ok(Usage{Input: 10, Output: 2, CacheWrite5m: 2, CacheWrite1h: 4})},
@@ -180,37 +216,85 @@ func TestTrapsOfAnthropic(t *testing.T) {
 		finished bool
 		want     Report
 	}{
-		{"the delta repeats no split", []string{start, text, delta(`{"cache_creation_input_tokens":60,"output_tokens":9}`), stop}, true,
-			Report{Usage: Usage{Input: 160, Output: 9, CacheWrite5m: 30, CacheWrite1h: 30}, Found: true, Complete: true}},
-		{"nulls erase nothing", []string{start, text, delta(`{"input_tokens":null,"cache_creation":null,"cache_creation_input_tokens":null,"output_tokens":9,"server_tool_use":null,"iterations":null}`), stop}, true,
-			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true}},
-		{"a start comes twice", []string{start, start, text, delta(`{"output_tokens":9}`), stop}, true,
-			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true}},
-		{"aborted behind the start", []string{start, text}, false,
-			Report{Usage: Usage{Input: 150, Output: 3, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true}},
-		{"ended behind the start", []string{start, text}, true,
-			Report{Usage: Usage{Input: 150, Output: 3, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true}},
-		{"error behind the start", []string{start, text, `{"type":"error","error":{"type":"overloaded_error"}}`}, true,
-			Report{Usage: Usage{Input: 150, Output: 3, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Failed: true}},
-		{"aborted behind the delta", []string{start, text, delta(`{"output_tokens":9}`)}, false,
-			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true}},
-		{"aborted behind the stop", []string{start, text, delta(`{"output_tokens":9}`), stop}, false,
-			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true}},
-		{"aborted and the start knows no input", []string{`{"type":"message_start","message":{"model":"m","usage":{"input_tokens":0,"output_tokens":0}}}`, text}, false,
-			Report{}},
-		{"compaction is not in the whole", []string{start, text, delta(`{"input_tokens":612,"cache_creation_input_tokens":0,"output_tokens":9,"iterations":[` +
-			`{"type":"compaction","input_tokens":60385,"output_tokens":100},{"type":"message","input_tokens":612,"output_tokens":9}]}`), stop}, true,
-			Report{Usage: Usage{Input: 60997, Output: 109}, Found: true, Complete: true}},
-		{"an advisor is another model", []string{start, text, delta(`{"output_tokens":9,"iterations":[` +
-			`{"type":"advisor_message","model":"a","input_tokens":7,"cache_read_input_tokens":3,"output_tokens":2},` +
-			`{"type":"advisor_message","model":"a","input_tokens":1,"output_tokens":1}]}`), stop}, true,
+		{
+			"the delta repeats no split",
+			[]string{start, text, delta(`{"cache_creation_input_tokens":60,"output_tokens":9}`), stop},
+			true,
+			Report{Usage: Usage{Input: 160, Output: 9, CacheWrite5m: 30, CacheWrite1h: 30}, Found: true, Complete: true},
+		},
+		{
+			"nulls erase nothing",
+			[]string{start, text, delta(`{"input_tokens":null,"cache_creation":null,"cache_creation_input_tokens":null,"output_tokens":9,"server_tool_use":null,"iterations":null}`), stop},
+			true,
+			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true},
+		},
+		{
+			"a start comes twice",
+			[]string{start, start, text, delta(`{"output_tokens":9}`), stop},
+			true,
+			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true},
+		},
+		{
+			"aborted behind the start",
+			[]string{start, text},
+			false,
+			Report{Usage: Usage{Input: 150, Output: 3, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true},
+		},
+		{
+			"ended behind the start",
+			[]string{start, text},
+			true,
+			Report{Usage: Usage{Input: 150, Output: 3, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true},
+		},
+		{
+			"error behind the start",
+			[]string{start, text, `{"type":"error","error":{"type":"overloaded_error"}}`},
+			true,
+			Report{Usage: Usage{Input: 150, Output: 3, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Failed: true},
+		},
+		{
+			"aborted behind the delta",
+			[]string{start, text, delta(`{"output_tokens":9}`)},
+			false,
+			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true},
+		},
+		{
+			"aborted behind the stop",
+			[]string{start, text, delta(`{"output_tokens":9}`), stop},
+			false,
+			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true},
+		},
+		{
+			"aborted and the start knows no input",
+			[]string{`{"type":"message_start","message":{"model":"m","usage":{"input_tokens":0,"output_tokens":0}}}`, text},
+			false,
+			Report{},
+		},
+		{
+			"compaction is not in the whole",
+			[]string{start, text, delta(`{"input_tokens":612,"cache_creation_input_tokens":0,"output_tokens":9,"iterations":[` +
+				`{"type":"compaction","input_tokens":60385,"output_tokens":100},{"type":"message","input_tokens":612,"output_tokens":9}]}`), stop},
+			true,
+			Report{Usage: Usage{Input: 60997, Output: 109}, Found: true, Complete: true},
+		},
+		{
+			"an advisor is another model",
+			[]string{start, text, delta(`{"output_tokens":9,"iterations":[` +
+				`{"type":"advisor_message","model":"a","input_tokens":7,"cache_read_input_tokens":3,"output_tokens":2},` +
+				`{"type":"advisor_message","model":"a","input_tokens":1,"output_tokens":1}]}`), stop},
+			true,
 			Report{
 				Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true,
 				Other: []ModelUsage{{Model: "a", Usage: Usage{Input: 11, Output: 3, CacheRead: 3}}},
-			}},
-		{"a fallback served", []string{start, text, delta(`{"output_tokens":9,"iterations":[` +
-			`{"type":"message","input_tokens":5,"output_tokens":0},{"type":"fallback_message","model":"f","input_tokens":7,"output_tokens":2}]}`), stop}, true,
-			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true, Model: "f"}},
+			},
+		},
+		{
+			"a fallback served",
+			[]string{start, text, delta(`{"output_tokens":9,"iterations":[` +
+				`{"type":"message","input_tokens":5,"output_tokens":0},{"type":"fallback_message","model":"f","input_tokens":7,"output_tokens":2}]}`), stop},
+			true,
+			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true, Model: "f"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

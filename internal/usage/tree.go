@@ -172,8 +172,8 @@ func (n *node) settle() []int32 {
 	if n.slot >= 0 {
 		all = append(all, n.slot)
 	}
-	for _, b := range n.members {
-		for _, m := range b {
+	for i := range n.members {
+		for _, m := range n.members[i] {
 			all = append(all, m.node.settle()...)
 		}
 	}

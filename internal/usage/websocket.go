@@ -186,7 +186,7 @@ func (w *webSocket) payload(p []byte) {
 	}
 }
 
-// unmask writes to to what is masked in from; offset is where in the key it begins.
+// unmask writes to what is masked in from; offset is where in the key it begins.
 func unmask(to, from, key []byte, offset int) {
 	var wide [8]byte
 	for i := range wide {

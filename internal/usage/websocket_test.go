@@ -188,11 +188,13 @@ func TestParseExtensions(t *testing.T) {
 		{[]string{"permessage-deflate"}, wsCompression{agreed: true}, true},
 		{
 			[]string{"Permessage-Deflate; server_no_context_takeover ;client_max_window_bits=15"},
-			wsCompression{agreed: true, serverAlone: true}, true,
+			wsCompression{agreed: true, serverAlone: true},
+			true,
 		},
 		{
 			[]string{`permessage-deflate; client_no_context_takeover; server_max_window_bits="10"`},
-			wsCompression{agreed: true, clientAlone: true}, true,
+			wsCompression{agreed: true, clientAlone: true},
+			true,
 		},
 		{[]string{"permessage-deflate; other"}, wsCompression{agreed: true}, false},
 		{[]string{"permessage-deflate, permessage-deflate"}, wsCompression{agreed: true}, false},

@@ -135,6 +135,7 @@ func together(do func(worker int)) {
 // worker is the tester of one of them: it ends alone, which the test may not.
 type worker struct{ *testing.T }
 
+// Fatalf implements testing.TB.
 func (w worker) Fatalf(format string, args ...any) {
 	w.Helper()
 	w.Errorf(format, args...)

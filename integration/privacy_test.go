@@ -6,13 +6,14 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 func TestKeysGoNowhere(t *testing.T) {
-	status := http.StatusOK
+	var status atomic.Int64 // what the upstream is to end in
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if status != http.StatusOK {
+		if status.Load() != http.StatusOK {
 			panic(http.ErrAbortHandler)
 		}
 		sixtyTokens(w, r)
@@ -50,7 +51,8 @@ func TestKeysGoNowhere(t *testing.T) {
 				path += "&key=" + key
 				header = nil
 			}
-			for _, status = range []int{200, 502} {
+			for _, end := range []int64{200, 502} {
+				status.Store(end)
 				before := up.calls()
 				a := g.call("POST", path, "", body, header...)
 				if holdsKey(a.Body) || holdsKey(fmt.Sprint(a.Header)) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -267,10 +268,10 @@ func TestStreamThatOutlivesItsConfigIsCharged(t *testing.T) {
 }
 
 func TestStatusOfTheUpstreamDecidesWhatAnErrorCosts(t *testing.T) {
-	status := http.StatusInternalServerError
+	var status atomic.Int64
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
+		w.WriteHeader(int(status.Load()))
 		io.WriteString(w, `{"error":{"message":"no","type":"server_error"}}`)
 	})
 	g := start(t, up, `{site} {`+auth+`
@@ -284,9 +285,10 @@ func TestStatusOfTheUpstreamDecidesWhatAnErrorCosts(t *testing.T) {
 			respond "sorry" 500
 		}
 	}`)
-	for _, status = range []int{400, 401, 429, 500, 503, 529} {
-		if a := g.chat(keyA); a.Status != status {
-			t.Errorf("%d became %d", status, a.Status)
+	for _, end := range []int{400, 401, 429, 500, 503, 529} {
+		status.Store(int64(end))
+		if a := g.chat(keyA); a.Status != end {
+			t.Errorf("%d became %d", end, a.Status)
 		}
 	}
 	if u := g.used("", "app-a", "tokens per hour"); u.Used != 0 || u.Reserved != 0 {

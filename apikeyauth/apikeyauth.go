@@ -290,8 +290,16 @@ func modelRefusal(message string) *limit.Refusal {
 // is refused, else it would be the way around every list. What has been read of the
 // request stays in memory until release is called, which is never nil.
 func (h *Handler) checkModel(r *http.Request, allowed *allowlist) (release func(), err error) {
-	if allowed == nil || usage.Identify(r.Method, r.URL, r.Header).Class == usage.Free {
+	if allowed == nil {
 		return func() {}, nil
+	}
+	switch usage.Identify(r.Method, r.URL, r.Header).Class {
+	case usage.Free:
+		return func() {}, nil
+	case usage.Realtime, usage.Upgrade:
+		// what is said on the connection may name other models
+		return func() {}, modelRefusal("this API key is limited to certain models, and the models of this connection are not known beforehand")
+	default:
 	}
 	model, release, err := h.meter.RequestModel(r)
 	others := h.meter.Call(r).OtherModels()

@@ -233,7 +233,7 @@ func TestModelsOfAKey(t *testing.T) {
 		{"a model with a prefix", "listed-key", "POST", chat, `{"model":"openai/gpt-4o"}`, 403},
 		{"no model", "listed-key", "POST", chat, `{}`, 403},
 		{"model in the path", "listed-key", "POST", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`, 403},
-		{"upgrade to a listed model", "listed-key", "GET", "/v1/realtime?model=gpt-4o-realtime", "", 200},
+		{"upgrade to a listed model, where another may be named later", "listed-key", "GET", "/v1/realtime?model=gpt-4o-realtime", "", 403},
 		{"upgrade to another model", "listed-key", "GET", "/v1/realtime?model=o3", "", 403},
 		{"endpoint whose model is not known", "listed-key", "POST", "/v1/batches", `{}`, 403},
 		{"minting of other credentials", "listed-key", "POST", "/v1/realtime/client_secrets", `{"model":"gpt-4o"}`, 403},

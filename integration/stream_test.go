@@ -267,6 +267,20 @@ func TestStreamThatOutlivesItsConfigIsCharged(t *testing.T) {
 	})
 }
 
+// Caddy's own respond writes a body where there may be none, and looks at no error.
+func TestAnswerWithoutBodyIsNoLostClient(t *testing.T) {
+	g := start(t, nil, `{site} {`+auth+`
+		token_limit {name} {
+			consumer_based
+			limit 100k tokens per hour
+		}
+		respond "nothing" 204
+	}`)
+	if a := g.chat(keyA); a.Status != http.StatusNoContent || a.Body != "" {
+		t.Errorf("%d %q", a.Status, a.Body)
+	}
+}
+
 func TestStatusOfTheUpstreamDecidesWhatAnErrorCosts(t *testing.T) {
 	var status atomic.Int64
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {

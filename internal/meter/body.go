@@ -45,7 +45,7 @@ type budget struct {
 func (b *budget) take(who string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used.Load()+n > b.max.Load() || b.by[who]+n > b.share.Load() {
+	if b.used.Load()+n > b.max.Load() || who != "" && b.by[who]+n > b.share.Load() {
 		return false
 	}
 	b.add(who, n)
@@ -78,15 +78,10 @@ func (b *budget) add(who string, n int64) {
 	b.by[who] = left
 }
 
-// caller is whose share of the budget a request takes: that of its key, or of its
-// address where it has none.
-func caller(r *http.Request) string {
-	if id := Var(r, VarKeyID); id != "" {
-		return id
-	}
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	return "address " + ip
-}
+// caller is whose share of the budget a request takes: that of its key. Those without
+// one are not told apart, and may take it all: behind a load balancer they would all be
+// one address.
+func caller(r *http.Request) string { return Var(r, VarKeyID) }
 
 // readBody reads a body whole. It returns what the budget was charged, which the
 // caller gives back when the call has ended, in every case.

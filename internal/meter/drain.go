@@ -91,6 +91,9 @@ func (d *drain) end() {
 	d.cancel()
 }
 
+// stopped tells whether the time to drain is over.
+func (d *drain) stopped() bool { return d.work.Err() != nil }
+
 // gone tells whether the client has gone.
 func (d *drain) gone() bool { return d.client.Err() != nil }
 

@@ -60,9 +60,11 @@ type tunnel struct {
 	charges  *charges
 	patience time.Duration
 	cutting  atomic.Bool // nothing more passes but the rest of a frame
+	over     atomic.Bool // the client is not read any more
 
-	mu  sync.Mutex // of what goes to the client
-	cut bool       // the client has been told
+	mu    sync.Mutex // of what goes to the client
+	cut   bool       // the client has been told
+	since time.Time  // when it was
 }
 
 // newTunnel returns the tunnel on a connection with the extensions that were agreed upon.
@@ -80,7 +82,12 @@ func (t *tunnel) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.cut {
-		return len(p), nil // nothing may follow a close frame
+		// nothing may follow a close frame, but an answer under way is still to be counted
+		t.session.FromServer(p)
+		if t.over.Load() || time.Since(t.since) > t.patience {
+			return 0, errCut
+		}
+		return len(p), nil
 	}
 	if !t.cutting.Load() {
 		n, err := t.Conn.Write(p)
@@ -88,10 +95,11 @@ func (t *tunnel) Write(p []byte) (int, error) {
 		return n, err
 	}
 	n, whole := t.session.Between(p)
-	if _, err := t.Conn.Write(p[:n]); err != nil {
+	_, err := t.Conn.Write(p[:n])
+	t.session.FromServer(p)
+	if err != nil {
 		return 0, err
 	}
-	t.session.FromServer(p[:n])
 	if whole {
 		return len(p), t.goodbye()
 	}
@@ -108,6 +116,7 @@ func (t *tunnel) Read(p []byte) (int, error) {
 			return n, err
 		}
 		if err != nil || t.session.ClientClosed() {
+			t.over.Store(true)
 			return 0, errCut
 		}
 	}
@@ -139,7 +148,7 @@ func (t *tunnel) shut() {
 
 // goodbye tells the client why the tunnel ends. The lock must be held.
 func (t *tunnel) goodbye() error {
-	t.cut = true
+	t.cut, t.since = true, time.Now()
 	_, err := t.Conn.Write([]byte(closeFrame))
 	return err
 }

@@ -56,7 +56,7 @@ func (l *learned) add(model string, used *usage.Usage, estimate int64) {
 	u := l.entry(model)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if estimate > 0 && used.Input > 0 {
+	if estimate >= ratioLeast && used.Input > 0 {
 		u.ratio.add(estimate, used.Input)
 	}
 	u.input.add(used.Input)
@@ -102,8 +102,13 @@ type ratio struct {
 	sum    int64 // of reported / estimated, in thousandths
 }
 
-// ratioMost is how far off an estimate is taken to be at most, either way.
-const ratioMost = 4
+const (
+	// ratioMost is how far off an estimate is taken to be at most, either way.
+	ratioMost = 4
+	// ratioLeast is the smallest estimate that teaches, in tokens: what a template adds
+	// weighs much in short prompts and little in those that cost something.
+	ratioLeast = 200
+)
 
 // add remembers a call. One teaches as much as any other, and an odd one not too much.
 func (q *ratio) add(estimate, reported int64) {

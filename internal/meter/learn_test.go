@@ -208,13 +208,14 @@ func TestEstimatesAreCorrectedByHowTheyTurnOut(t *testing.T) {
 		calls              int
 		want               int64 // for an estimate of 10,000
 	}{
-		{"right", 100, 100, 100, 10_000},
-		{"too low", 100, 150, 100, 15_000},
+		{"right", 1000, 1000, 100, 10_000},
+		{"too low", 1000, 1500, 100, 15_000},
 		{"too high", 1000, 500, 100, 5_000},
-		{"far too low", 10, 1 << 40, 100, 40_000},
+		{"far too low", 200, 1 << 40, 100, 40_000},
+		{"too small to tell", 199, 500, 100, 10_000},
 		{"far too high", 1 << 40, 1, 100, 2_500},
-		{"too few calls", 100, 300, learnEnough - 1, 10_000},
-		{"many calls", 100, 120, 10 * learnMost, 12_000},
+		{"too few calls", 1000, 3000, learnEnough - 1, 10_000},
+		{"many calls", 1000, 1200, 10 * learnMost, 12_000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var l learned

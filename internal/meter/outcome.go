@@ -86,7 +86,8 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 	o.Source = SourceEstimated
 	o.Usage = report.Usage
 	if !report.Found {
-		o.Usage.Input = c.ExpectedInput()
+		// what other callers' prompts were like may add to an estimate, never take away
+		o.Usage.Input = max(c.ExpectedInput(), c.Request.PromptTokens())
 	}
 	// what was cut off may have gone on at the provider's
 	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), c.ExpectedOutput())

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
@@ -98,6 +101,15 @@ func (o *Outcome) addOther(m *usage.ModelUsage) {
 
 // charge charges what was used until nothing is due.
 func (c *charges) charge() {
+	// no server guards this goroutine: what is not charged here is when the call ends
+	defer func() {
+		if v := recover(); v != nil {
+			caddy.Log().Error("charging a session", zap.Any("panic", v), zap.Stack("stack"))
+			c.mu.Lock()
+			c.working = false
+			c.mu.Unlock()
+		}
+	}()
 	for {
 		o, ok := c.next()
 		if !ok {

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -123,6 +124,8 @@ func (t *tap) Write(p []byte) (int, error) {
 // the same: it has been used.
 func (t *tap) pass(p []byte) (n int, err error) {
 	switch {
+	case t.lost && t.call.drain.stopped():
+		err = context.Canceled // a handler that looks at errors alone must end as well
 	case t.lost:
 		n = len(p)
 	case t.hider == nil:
@@ -148,8 +151,14 @@ func (t *tap) pass(p []byte) (n int, err error) {
 // lose takes an error of the client's side. Where the upstream is to be drained, the
 // handlers behind do not get it: they would stop reading.
 func (t *tap) lose(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, http.ErrBodyNotAllowed), errors.Is(err, http.ErrContentLength):
+		return err // what the handler writes is wrong, and the client is still there
+	case t.lost && t.call.drain.stopped():
+		t.broken = true
+		return err
 	}
 	if d := t.call.drain; d != nil && t.call.refusedBy == "" && d.left() {
 		t.lost = true

@@ -81,7 +81,7 @@ func (s *Session) FromServer(p []byte) {
 		return
 	}
 	if !s.deaf {
-		s.server.feed(p)
+		s.server.read(p)
 	}
 	if !s.unreadable() {
 		return
@@ -99,11 +99,22 @@ func (s *Session) FromClient(p []byte) {
 		return
 	}
 	if !s.deaf {
-		s.client.feed(p)
+		s.client.read(p)
 	}
 	if (s.deaf || s.client.broken) && !s.left && s.open == 0 {
 		s.asked = 1 // it may have been anything
 	}
+}
+
+// read is feed for a goroutine that nobody guards: a fault in reading must cost an
+// estimate, not the process.
+func (w *webSocket) read(p []byte) {
+	defer func() {
+		if recover() != nil {
+			w.broken = true
+		}
+	}()
+	w.feed(p)
 }
 
 // unreadable tells whether what the server sends cannot be read.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -33,6 +36,7 @@ type gateway struct {
 	addr   string // host:port of the site
 	admin  string // socket of the admin endpoint
 	logs   *logFile
+	loaded atomic.Int64 // when the last config was, in Unix nanoseconds
 	client *http.Client
 }
 
@@ -115,6 +119,7 @@ func (g *gateway) tryLoad(up *upstream, caddyfile string) error {
 	if err != nil {
 		return err
 	}
+	g.loaded.Store(time.Now().UnixNano())
 	return caddy.Load(config, true)
 }
 
@@ -158,13 +163,28 @@ func (g *gateway) try(ctx context.Context, method, path, key, body string, heade
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := g.client.Do(req)
+	resp, err := g.send(req)
 	if err != nil {
 		return answer{}, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, string(text)}, err
+}
+
+// send sends a request. A connection that Caddy had not accepted when a reload closed its
+// listener is reset: nobody has seen the request, and it is sent again.
+func (g *gateway) send(req *http.Request) (*http.Response, error) {
+	for range 20 {
+		resp, err := g.client.Do(req)
+		if err == nil || !errors.Is(err, syscall.ECONNRESET) || time.Since(time.Unix(0, g.loaded.Load())) > 5*time.Second || req.GetBody == nil {
+			return resp, err
+		}
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	return g.client.Do(req)
 }
 
 // chat sends a chat completion.

@@ -70,7 +70,7 @@ func (g *gateway) open(ctx context.Context, key, body string) *http.Response {
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := g.client.Do(req)
+	resp, err := g.send(req)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func freeAddr(t testing.TB) string {
 func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
 	// Without debug logs of its own, the events app leaves handshakes alone; with them it
 	// reads what the TLS app's start may just be writing.
-	global := fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t\texclude events\n\t}\n", g.admin, g.logs.path)
+	global := fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t\texclude events\n%s\t}\n", g.admin, g.logs.path, exampleFilter(g.t))
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(caddyfile), "{\n"); ok {
 		caddyfile = global + rest
 	} else {
@@ -108,6 +108,23 @@ func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
 
 // runs numbers the gateways, so that a test that runs twice begins at nothing.
 var runs atomic.Int64
+
+// exampleFilter is the log filter of Caddyfile.example, with the line that a header
+// field of one's own needs.
+func exampleFilter(t testing.TB) string {
+	t.Helper()
+	example, err := os.ReadFile("../Caddyfile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "\t\tformat filter {\n", "\n\t\t}\n"
+	_, filter, found := strings.Cut(string(example), begin)
+	filter, _, ends := strings.Cut(filter, end)
+	if !found || !ends {
+		t.Fatal("Caddyfile.example has no log filter")
+	}
+	return begin + "\t\t\trequest>headers>X-Custom delete\n" + filter + end
+}
 
 // testName is a word that this gateway alone uses.
 func (g *gateway) testName() string {

@@ -70,6 +70,12 @@ func TestKeysGoNowhere(t *testing.T) {
 			}
 		}
 	}
+	eventually(t, "logged", func() bool { return strings.Count(g.logs.text(), "handled request") >= 24 })
+	for line := range strings.Lines(g.logs.text()) {
+		if holdsKey(line) {
+			t.Errorf("logged: %s", line)
+		}
+	}
 	for _, path := range []string{"/llm/usage", "/llm/limits"} {
 		var all json.RawMessage
 		if status := g.adminGet(path, &all); status != http.StatusOK || holdsKey(string(all)) {

@@ -177,6 +177,31 @@ func TestTunnelDoesNotWaitForCharges(t *testing.T) {
 	}
 }
 
+// A provider that is at work on an answer when the limit is reached is paid for it.
+func TestAnswersUnderWayAtTheCutAreCounted(t *testing.T) {
+	s := open(t, 30, "", "")
+	go io.Copy(io.Discard, s.client)
+	cutting := s.tunnel.(*tunnel)
+	s.tunnel.Write(ws(turnDone, false))
+	for cut := false; !cut; runtime.Gosched() {
+		cutting.mu.Lock()
+		cut = cutting.cut
+		cutting.mu.Unlock()
+	}
+	if n, err := s.tunnel.Write(ws(turnDone, false)); err != nil || n != len(ws(turnDone, false)) {
+		t.Errorf("wrote %d, %v", n, err)
+	}
+	// once nobody reads the client any more, nobody else would end the tunnel
+	cutting.over.Store(true)
+	if _, err := s.tunnel.Write(ws(turnDone, false)); !errors.Is(err, errCut) {
+		t.Errorf("got %v", err)
+	}
+	s.end()
+	if o := s.limiter.wait(t); o.Usage.Total() != 90 {
+		t.Errorf("got %+v", o)
+	}
+}
+
 // reverse_proxy writes a close frame of its own when the config is replaced.
 func TestTunnelIsUsedByManyGoroutines(t *testing.T) {
 	s := open(t, 3000, "", "")

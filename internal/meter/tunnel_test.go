@@ -77,7 +77,7 @@ func open(t *testing.T, most int64, extensions, ahead string) *socket {
 	t.Helper()
 	m := New()
 	s := &socket{t: t, limiter: newLimiter(m, "l")}
-	s.entry = &progressive{entry: entry{s.limiter}, most: most, step: make(chan struct{}, 100)}
+	s.entry = &progressive{entry: entry{s.limiter}, most: most, step: make(chan struct{}, 1000)}
 	near, far := net.Pipe()
 	s.client, s.got = far, bufio.NewReader(far)
 	hijacked, end, done := make(chan struct{}), make(chan struct{}), make(chan struct{})

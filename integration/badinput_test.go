@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -126,8 +127,9 @@ func TestCompressedRequestIsReadAndPassedOnPlain(t *testing.T) {
 
 func TestConfigErrorsNameLineWordAndRule(t *testing.T) {
 	g := start(t, nil, "{site} {\n\trespond ok\n}")
+	line := strings.Count(g.global()+"}\n{site} {\n", "\n") + 1 // of the site's first directive
 	for _, tt := range []struct{ name, site, want string }{
-		{"unknown word", "token_limit {\n\tlimit 5 tokens per hour\n\tspeed 5\n}", "unrecognized subdirective 'speed', at Caddyfile:15"},
+		{"unknown word", "token_limit {\n\tlimit 5 tokens per hour\n\tspeed 5\n}", "unrecognized subdirective 'speed', at Caddyfile:" + strconv.Itoa(line+2)},
 		{"unknown unit", "token_limit {\n\tlimit 5 bananas per hour\n}", "bananas"},
 		{"zero", "token_limit {\n\tlimit 0 tokens per hour\n}", "must be greater than zero"},
 		{"application called default", "api_key_auth {\n\tkey a " + hashOf(keyA) + " {\n\t\tapplication default\n\t}\n}", "default"},

@@ -82,11 +82,16 @@ func freeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// adapt turns a Caddyfile into JSON, with the options that all tests need.
-func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
+// global is the options that all tests need, up to where others may follow.
+func (g *gateway) global() string {
 	// Without debug logs of its own, the events app leaves handshakes alone; with them it
 	// reads what the TLS app's start may just be writing.
-	global := fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t\texclude events\n%s\t}\n", g.admin, g.logs.path, exampleFilter(g.t))
+	return fmt.Sprintf("{\n\tadmin unix/%s\n\tauto_https off\n\tpersist_config off\n\tgrace_period 5s\n\tlog {\n\t\toutput file %s\n\t\tlevel DEBUG\n\t\texclude events\n%s\t}\n", g.admin, g.logs.path, exampleFilter(g.t))
+}
+
+// adapt turns a Caddyfile into JSON, with the options that all tests need.
+func (g *gateway) adapt(up *upstream, caddyfile string) ([]byte, error) {
+	global := g.global()
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(caddyfile), "{\n"); ok {
 		caddyfile = global + rest
 	} else {

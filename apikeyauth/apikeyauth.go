@@ -217,24 +217,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return nil
 	}
 	h.identify(r, g)
-	plain(r)
+	usage.StripMethodOverride(r.Header)
+	ep := usage.Identify(r.Method, r.URL, r.Header)
+	ep.StripUpgrade(r.Header)
 
-	release, err := h.checkModel(r, g.models)
+	release, err := h.checkModel(r, ep.Class, g.models)
 	defer release()
 	if err != nil {
 		return h.refuseCall(w, r, g, err)
 	}
 	return next.ServeHTTP(w, r)
-}
-
-// plain takes out what could make an upstream see another call than the one that is
-// checked here.
-func plain(r *http.Request) {
-	class := usage.Identify(r.Method, r.URL, r.Header).Class
-	usage.StripMethodOverride(r.Header)
-	if class != usage.Upgrade && class != usage.Realtime {
-		usage.StripUpgrade(r.Header)
-	}
 }
 
 // identify sets every variable, so that none an earlier handler has set is taken for
@@ -289,11 +281,11 @@ func modelRefusal(message string) *limit.Refusal {
 // checkModel holds calls that use a model to the list. A call whose model is not known
 // is refused, else it would be the way around every list. What has been read of the
 // request stays in memory until release is called, which is never nil.
-func (h *Handler) checkModel(r *http.Request, allowed *allowlist) (release func(), err error) {
+func (h *Handler) checkModel(r *http.Request, class usage.Class, allowed *allowlist) (release func(), err error) {
 	if allowed == nil {
 		return func() {}, nil
 	}
-	switch usage.Identify(r.Method, r.URL, r.Header).Class {
+	switch class {
 	case usage.Free:
 		return func() {}, nil
 	case usage.Realtime, usage.Upgrade:

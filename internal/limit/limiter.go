@@ -125,10 +125,11 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	switch {
 	case call.Endpoint.Class == usage.Minting:
 		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))
-	case leavesHTTP(call) && !l.metered && l.config.Unmetered != "allow":
+	case call.Endpoint.Class.LeavesHTTP() && !l.metered && l.config.Unmetered != "allow":
 		return l.deny(w, r, call, next, notMetered("it opens a connection on which requests cannot be counted"))
 	}
-	plain(r, call)
+	usage.StripMethodOverride(r.Header)
+	call.Endpoint.StripUpgrade(r.Header)
 	f, err := l.inspect(r, call)
 	if err != nil {
 		call.Refused(r, l.id)
@@ -198,22 +199,6 @@ func notMetered(why string) *Refusal {
 	return &Refusal{
 		Status: http.StatusForbidden, Code: "endpoint_not_metered",
 		Message: "this gateway does not allow this endpoint: " + why,
-	}
-}
-
-// leavesHTTP tells whether a call asks for a connection of its own.
-func leavesHTTP(call *meter.Call) bool {
-	return call.Endpoint.Class == usage.Upgrade || call.Endpoint.Class == usage.Realtime
-}
-
-// plain takes out of a request what could make an upstream see another one than the
-// one that was checked.
-func plain(r *http.Request, call *meter.Call) {
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		delete(r.Header, name)
-	}
-	if !leavesHTTP(call) {
-		usage.StripUpgrade(r.Header)
 	}
 }
 

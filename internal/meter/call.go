@@ -124,19 +124,17 @@ func (c *Call) metered() bool {
 
 // receive reads the body of the request.
 func (c *Call) receive(r *http.Request) ([]byte, error) {
-	if c.sent != nil {
-		if r.Body == c.put {
-			// an error route takes over: what the client sent has been read, and sent
-			// on in part perhaps
-			if !c.m.bodies.take(c.who, int64(len(c.sent))) {
-				return nil, ErrBusy
-			}
-			c.held += int64(len(c.sent))
-			if c.encoding != "" {
-				r.Header.Set("Content-Encoding", c.encoding)
-			}
-			return c.sent, nil
+	if c.sent != nil && r.Body == c.put {
+		// an error route takes over: what the client sent has been read, and sent
+		// on in part perhaps
+		if !c.m.bodies.take(c.who, int64(len(c.sent))) {
+			return nil, ErrBusy
 		}
+		c.held += int64(len(c.sent))
+		if c.encoding != "" {
+			r.Header.Set("Content-Encoding", c.encoding)
+		}
+		return c.sent, nil
 	}
 	if r.Body == nil {
 		r.Body = http.NoBody

@@ -139,8 +139,9 @@ func (c *Call) shown() int64 {
 }
 
 // ExpectedInput is the prompt that the call is expected to have, in tokens: what its
-// body shows, corrected by how estimates for its model have turned out, or what calls of its model usually have where more belongs to it. The
-// request must have been inspected.
+// body shows, corrected by how estimates for its model have turned out, or what calls
+// of its model usually have where more belongs to it. The request must have been
+// inspected.
 func (c *Call) ExpectedInput() int64 {
 	n := c.m.learned.of(c.Model()).corrected(c.Request.PromptTokens())
 	if c.Request.External {

@@ -26,6 +26,17 @@ func overridesMethod(h http.Header) bool {
 	return false
 }
 
+// LeavesHTTP tells whether a call asks for a connection of its own.
+func (c Class) LeavesHTTP() bool { return c == Upgrade || c == Realtime }
+
+// StripUpgrade takes offers to upgrade out of the header of a call, unless a connection
+// of its own is what the call is for.
+func (e Endpoint) StripUpgrade(h http.Header) {
+	if !e.Class.LeavesHTTP() {
+		StripUpgrade(h)
+	}
+}
+
 // StripUpgrade deletes what asks to leave HTTP, or to change its version: Upgrade,
 // HTTP2-Settings and their names in Connection, whose other names stay. A proxy would
 // forward the offer, whatever it is for.

@@ -26,6 +26,8 @@ type Request struct {
 	UsageAsked bool
 	// Background is set if the answer is to be fetched later.
 	Background bool
+	// Hints are what the request says that decides its price.
+	Hints Hints
 	// Signed is set if a signature covers the body, which must then stay as it is.
 	Signed bool
 	// Cap is the most output tokens one choice may have: the largest of all cap

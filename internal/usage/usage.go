@@ -18,6 +18,10 @@ type Usage struct {
 	Reasoning    int64 // tokens, part of Output
 	AudioIn      int64 // tokens, part of Input
 	AudioOut     int64 // tokens, part of Output
+	AudioCached  int64 // tokens, part of both AudioIn and CacheRead
+	ImageCached  int64 // tokens, part of both ImageIn and CacheRead
+	VideoIn      int64 // tokens, part of Input
+	VideoOut     int64 // tokens, part of Output
 	ImageIn      int64 // tokens, part of Input
 	ImageOut     int64 // tokens, part of Output
 	Images       int64 // generated
@@ -25,6 +29,10 @@ type Usage struct {
 	AudioMillis  int64 // milliseconds of audio that was listened to, where it is billed by time
 	Pages        int64 // read by OCR
 	SearchUnits  int64 // of reranking
+	FileSearches int64
+	CodeSessions int64 // containers that ran code
+	Citations    int64 // tokens that were cited, where they are billed apart
+	Annotated    int64 // of Pages, those with annotations
 }
 
 // Total is all tokens.
@@ -66,6 +74,8 @@ type Report struct {
 	Deltas int64
 	// Other is what other models used inside the call; it is not part of Usage.
 	Other []ModelUsage
+	// Terms are what the response says of how it is billed.
+	Terms Terms
 	// Least is what the fields that were sought add up to, in tokens, where the
 	// response was cut and may have used more; 0 where it was not.
 	Least int64
@@ -97,4 +107,12 @@ func (u *Usage) Add(v *Usage) {
 	u.AudioMillis += v.AudioMillis
 	u.Pages += v.Pages
 	u.SearchUnits += v.SearchUnits
+	u.AudioCached += v.AudioCached
+	u.ImageCached += v.ImageCached
+	u.VideoIn += v.VideoIn
+	u.VideoOut += v.VideoOut
+	u.FileSearches += v.FileSearches
+	u.CodeSessions += v.CodeSessions
+	u.Citations += v.Citations
+	u.Annotated += v.Annotated
 }

@@ -66,7 +66,7 @@ func (t *toolTally) takeList(v view, base int) {
 	}
 	t.listed = toolCounts{}
 	v.each(base+respItemType, func(element int32, _ byte, raw []byte) {
-		t.listed.take(unquote(raw), unquote(v.at(base+respAction, element)), unquote(v.at(base+respContainer, element)),
+		t.listed.take(unquote(raw), v.wordAt(base+respAction, element), v.wordAt(base+respContainer, element),
 			v.element(base+respResult, element) == typeString)
 	})
 }

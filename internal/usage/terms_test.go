@@ -91,7 +91,8 @@ func TestTermsOfResponses(t *testing.T) {
 		},
 		{
 			"costs that are none", "application/json",
-			chat(`{"prompt_tokens":1,"cost":-1,"estimated_cost":"1","cost_in_usd_ticks":1.5,"cost_details":7}`), Terms{},
+			chat(`{"prompt_tokens":1,"cost":-1,"estimated_cost":"1","cost_in_usd_ticks":1.5,"cost_details":7}`),
+			Terms{},
 		},
 		{"a cost beyond belief", "application/json", chat(`{"prompt_tokens":1,"cost":1000000.000001}`), Terms{}},
 		{

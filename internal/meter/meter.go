@@ -47,7 +47,7 @@ type Meter struct {
 	maxBody    atomic.Int64
 	leaveUsage atomic.Bool
 	drain      atomic.Int64 // in nanoseconds
-	drains     atomic.Int64 // calls that go on without a client
+	drains     drains
 	live       live
 	bodies     budget
 	learned    learned
@@ -91,6 +91,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 		return before
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
+	c.route = routeOf(r, c.Endpoint.API)
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
 	default:

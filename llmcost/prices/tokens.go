@@ -99,9 +99,6 @@ func (s *sums) addTokens(n *buckets, p *picker, paid bool) (lacking bool) {
 		s.charged = true
 		s.tokens.Add(count, rate)
 	}
-	if !s.charged && !lacking {
-		s.charged = true // nothing was used
-	}
 	return lacking
 }
 

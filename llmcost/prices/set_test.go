@@ -168,6 +168,19 @@ func TestLaterSourcesWin(t *testing.T) {
 	}
 }
 
+func TestAModelWithoutPricesHidesNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.json")
+	write(t, path, `{"gpt-5": {"litellm_provider": "openai", "mode": "chat", "max_output_tokens": 9},
+		"new": {"litellm_provider": "openai", "mode": "chat"}, "m": {"litellm_provider": "openai", "input_cost_per_token": 1e-6}}`, time.Now())
+	s, _ := newSet(t, SetOptions{Locations: []string{path}})
+	if got := inputOf(t, s, "gpt-5"); got != "1.25" {
+		t.Errorf("gpt-5 costs %q", got)
+	}
+	if r := s.Table().Lookup("openai", "new", time.Now()); r == nil || r.priced() {
+		t.Errorf("the row of a new model is %+v", r)
+	}
+}
+
 func TestASourceIsCompletedByWhatItsVendorPublishes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.json")
 	write(t, path, `{"claude-opus-9": {"litellm_provider": "anthropic", "mode": "chat", "input_cost_per_token": "5e-6", "output_cost_per_token": "25e-6", "cache_read_input_token_cost": "1e-7"}}`, time.Now())

@@ -34,6 +34,9 @@ type Call struct {
 	late      bool   // the client had gone before the call was served
 	entries   []Entry
 	fields    []*usage.Fields // what is sought in the answer besides
+	host      string          // that the client called
+	pricer    Pricer          // nil if no handler has brought one
+	byDefault Pricer          // what prices where none has
 	refusedBy string
 	shadowed  []string
 	ended     bool

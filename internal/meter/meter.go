@@ -90,7 +90,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 	if ok && !before.ended {
 		return before
 	}
-	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
+	c := &Call{m: m, host: r.Host, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
 	default:

@@ -53,7 +53,13 @@ func writeProvider(b *bytes.Buffer, v any) error {
 	if id == "" || !ok {
 		return errors.New("a provider without id or models")
 	}
-	fmt.Fprintf(b, "{\"id\":%s,\"models\":[", encode(id))
+	fmt.Fprintf(b, "{\"id\":%s,", encode(id))
+	if others := p.get("fallback_model_providers"); others != nil {
+		b.WriteString("\"fallback_model_providers\":")
+		write(b, others)
+		b.WriteByte(',')
+	}
+	b.WriteString("\"models\":[")
 	first := true
 	for _, v := range models {
 		m, _ := v.(object)

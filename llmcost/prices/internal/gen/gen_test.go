@@ -61,14 +61,14 @@ func TestWhatIsNoLiteralIsRefused(t *testing.T) {
 
 func TestConvertKeepsWhatPricesAreMadeOf(t *testing.T) {
 	const program = `import x from "y";
-const E = [{id: "acme", name: "Acme", extractors: [{root: "usage"}], models: [
+const E = [{id: "acme", name: "Acme", fallback_model_providers: ["x", "y"], extractors: [{root: "usage"}], models: [
   {id: "b-1", description: "long", match: {or: [{equals: "b-1"}, {equals: "b-one"}, {regex: "^b-\\d$"}]},
    context_window: 2e5, prices: {output_mtok: 0.075, input_mtok: {base: 1, tiers: [{start: 272e3, price: 2}]}}},
   {id: "a-1", match: {contains: "a-1"}, prices: [{prices: {input_mtok: 2}}, {constraint: {start_date: "2026-01-01"}, prices: {input_mtok: 1}}]},
   {id: "nothing", match: {equals: "nothing"}, prices: {}},
 ]}], J = {};`
 	const want = `{"as_of":"2026-02-03","source":"pkg@1","providers":[
-{"id":"acme","models":[
+{"id":"acme","fallback_model_providers":["x","y"],"models":[
 {"id":"b-1","match":{"equals":"b-one"},"context_window":200000,"prices":{"input_mtok":{"base":1,"tiers":[{"price":2,"start":272000}]},"output_mtok":0.075}},
 {"id":"a-1","prices":[{"prices":{"input_mtok":2}},{"constraint":{"start_date":"2026-01-01"},"prices":{"input_mtok":1}}]}
 ]}

@@ -55,7 +55,8 @@ func (l *Limiter) quote(call *meter.Call, w *wants) (*quote, *Refusal) {
 	if uncounted(call) {
 		return nil, nil
 	}
-	q := &quote{pricer: l.pricer(call), call: call.Priced(), choices: max(call.Request.Choices, 1)}
+	q := &quote{call: call.Priced(), choices: max(call.Request.Choices, 1)}
+	q.pricer, q.call.Host = l.pricer(call)
 	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
 
 	in, out := call.ExpectedInput(), call.ExpectedOutput()
@@ -85,13 +86,11 @@ func (l *Limiter) quote(call *meter.Call, w *wants) (*quote, *Refusal) {
 	return q, nil
 }
 
-// price is what a call costs that uses so many tokens of a model, at the plain price.
+// price is what a call of a model is thought to cost that uses so many tokens.
 func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool) {
 	p := q.call
 	p.Requested = model
-	p.Usage.Input, p.Usage.Output = input, output
-	usd, status := q.pricer.Price(&p)
-	return usd, status != meter.CostUnpriced
+	return q.pricer.Expect(&p, input, output)
 }
 
 // worst is the most that the call can cost with so much output, in tokens of all answers.
@@ -165,4 +164,20 @@ func (e *entry) amount(i int, o *meter.Outcome, used *usage.Usage) int64 {
 		return u.Of(used)
 	}
 	return e.cost(o)
+}
+
+// Priceable tells whether all models that a call may use have a price, or need none. host
+// is the upstream's, if it is known.
+func Priceable(call *meter.Call, p meter.Pricer, host string) bool {
+	if uncounted(call) {
+		return true
+	}
+	q := quote{pricer: p, call: call.Priced()}
+	q.call.Host = host
+	for _, m := range append([]string{q.call.Requested}, call.Request.OtherModels...) {
+		if _, ok := q.price(m, 1, 1); !ok {
+			return false
+		}
+	}
+	return true
 }

@@ -41,8 +41,8 @@ type Limiter struct {
 	headers   bool
 	logger    *zap.Logger
 	often     often
-	byDefault meter.Pricer          // prices where no handler brings prices; nil but for dollars
-	ahead     atomic.Pointer[ahead] // the pricers further in; nil if there are none
+	byDefault meter.Pricer                 // prices where no handler brings prices; nil but for dollars
+	ahead     atomic.Pointer[llmapp.Ahead] // what stands further in; nil if nobody has looked
 	app       *llmapp.App
 }
 
@@ -139,8 +139,7 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	case call.Endpoint.Class.LeavesHTTP() && !l.metered && l.config.Unmetered != "allow":
 		return l.deny(w, r, call, next, notMetered("it opens a connection on which requests cannot be counted"))
 	}
-	usage.StripMethodOverride(r.Header)
-	call.Endpoint.StripUpgrade(r.Header)
+	Strip(r, call)
 	f, err := l.inspect(r, call)
 	if err != nil {
 		call.Refused(r, l.id)
@@ -166,11 +165,8 @@ func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 	if !l.metered {
 		return nil, nil
 	}
-	if err := call.Inspect(r); err != nil {
-		if f := RefusalOf(err); f != nil {
-			return f, nil
-		}
-		return nil, err
+	if f, err := Inspect(r, call); f != nil || err != nil {
+		return f, err
 	}
 	if f := l.endpoint(call); f != nil {
 		return f, nil
@@ -180,6 +176,21 @@ func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 		call.Seek(l.fields)
 	}
 	return nil, nil
+}
+
+// Strip takes out of a request what could make another call of it upstream.
+func Strip(r *http.Request, call *meter.Call) {
+	usage.StripMethodOverride(r.Header)
+	call.Endpoint.StripUpgrade(r.Header)
+}
+
+// Inspect reads what a request asks for. An error is not the client's doing.
+func Inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
+	err := call.Inspect(r)
+	if f := RefusalOf(err); f != nil {
+		return f, nil
+	}
+	return nil, err
 }
 
 // deny refuses a call. An instance in shadow lets it go on, uncounted.

@@ -3,44 +3,37 @@ package limit
 import (
 	"slices"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
-// pricer is what says what a call will cost. Handlers further in that may have the last
-// word are asked already now: what a call is admitted by must not depend on the order of
-// directives.
-func (l *Limiter) pricer(call *meter.Call) meter.Pricer {
-	l.app.Routes()
+// pricer is what says what a call will cost, and host the upstream that it will come to,
+// if that is known. Handlers further in that may have the last word are asked already
+// now: what a call is admitted by must not depend on the order of directives.
+func (l *Limiter) pricer(call *meter.Call) (p meter.Pricer, host string) {
+	// Servers may start before the app that walks the routes.
+	_ = l.app.Routes() // a config that is wrong is not going to run
 	call.PriceByDefault(l.byDefault)
 	ahead := l.ahead.Load()
 	switch {
 	case ahead == nil:
-		return call.Pricer()
-	case ahead.always && len(ahead.pricers) == 1:
-		return ahead.pricers[0]
-	case ahead.always:
-		return candidates(ahead.pricers)
+		return call.Pricer(), ""
+	case len(ahead.Pricers) == 0:
+		return call.Pricer(), ahead.Upstream
+	case ahead.Always && len(ahead.Pricers) == 1:
+		return ahead.Pricers[0], ahead.Upstream
+	case ahead.Always:
+		return candidates(ahead.Pricers), ahead.Upstream
 	}
-	return candidates(append(slices.Clone(ahead.pricers), call.Pricer()))
+	return candidates(append(slices.Clone(ahead.Pricers), call.Pricer())), ahead.Upstream
 }
 
-// ahead are the pricers that stand further in than a limiter. A call meets one of them;
-// or it may meet none, unless always is set.
-type ahead struct {
-	pricers []meter.Pricer
-	always  bool
-}
+// LookAhead implements llmapp.Lookout.
+func (l *Limiter) LookAhead(a llmapp.Ahead) { l.ahead.Store(&a) }
 
-// PricedAhead implements llmapp.PricedLimiter.
-func (l *Limiter) PricedAhead(pricers []meter.Pricer, always bool) {
-	if len(pricers) > 0 {
-		l.ahead.Store(&ahead{pricers, always})
-	}
-}
-
-// candidates are pricers of which it is not known yet which will price a call. A call is taken
-// for the dearest that it may be, and for one that has a price if any has one.
+// candidates are pricers of which it is not known yet which will price a call. A call is
+// taken for the dearest that it may be, and for one that has a price if any has one.
 type candidates []meter.Pricer
 
 // Price implements meter.Pricer.
@@ -52,6 +45,16 @@ func (ps candidates) Price(p *meter.Priced) (usd money.USD, status meter.CostSta
 		}
 	}
 	return usd, status
+}
+
+// Expect implements meter.Pricer.
+func (ps candidates) Expect(p *meter.Priced, input, output int64) (usd money.USD, ok bool) {
+	for _, each := range ps {
+		if m, known := each.Expect(p, input, output); known {
+			usd, ok = max(usd, m), true
+		}
+	}
+	return usd, ok
 }
 
 // Worst implements meter.Pricer.
@@ -68,3 +71,6 @@ func (ps candidates) Worst(p *meter.Priced, input, output int64) (most money.USD
 func (ps candidates) Denies(budget bool) bool {
 	return !slices.ContainsFunc(ps, func(each meter.Pricer) bool { return !each.Denies(budget) })
 }
+
+// Interface guard
+var _ meter.Pricer = candidates(nil)

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/fileserver"
 	maphandler "github.com/caddyserver/caddy/v2/modules/caddyhttp/map"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 	"go.uber.org/zap"
 )
@@ -43,7 +44,7 @@ var responders = []string{"http.handlers.reverse_proxy", "http.handlers.static_r
 // word, and warns of what may be meant so.
 func (a *App) checkRoutes() error {
 	var sights []*sight
-	defer func() { tellSights(sights) }()
+	defer func() { tell(sights) }()
 	mod, err := a.ctx.AppIfConfigured("http")
 	if err != nil || mod == nil {
 		return nil //nolint:nilerr // without an HTTP app there are no routes
@@ -101,7 +102,7 @@ type walk struct {
 	warnings []string
 	named    map[string]*caddyhttp.Route
 	invoked  []string // the named routes that lead to this place
-	sights   []*sight // the limiters that need prices
+	sights   []*sight // what lookouts see
 	// standalone is set while named routes are walked that may have been invoked before
 	standalone bool
 	defined    map[string]bool // placeholders that map handlers define
@@ -109,13 +110,13 @@ type walk struct {
 
 // position is what stands before a place in the chain.
 type position struct {
-	answered string   // a responder that answers every call before this place
-	matched  []string // matchers for which a responder stands before this place
-	consumer string   // a limiter by consumer before this place, with no api_key_auth before it
-	auth     bool     // an api_key_auth that every call passes
-	limited  bool     // a limiter that every call passes
-	partly   string   // a limiter that only calls with a certain matcher pass
-	open     []opening
+	answered string    // a responder that answers every call before this place
+	matched  []string  // matchers for which a responder stands before this place
+	consumer string    // a limiter by consumer before this place, with no api_key_auth before it
+	auth     bool      // an api_key_auth that every call passes
+	limited  bool      // a limiter that every call passes
+	partly   string    // a limiter that only calls with a certain matcher pass
+	open     []opening // the lookouts before this place
 }
 
 // routes follows a list of routes and returns what stands before its end.
@@ -209,12 +210,9 @@ func (w *walk) handler(h any, at position) (position, error) {
 				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be priced; put it before", name, at.answered)
 			}
 			if pr, ok := h.(pricing); ok {
-				at.seen(pr.Pricer())
+				at.priced(pr.Pricer())
 			}
 		case RoleLimiter, RoleConsumerLimiter:
-			if l, ok := h.(PricedLimiter); ok {
-				w.sees(l, &at)
-			}
 			w.limiters++
 			at.limited = true
 			if at.answered != "" {
@@ -225,6 +223,9 @@ func (w *walk) handler(h any, at position) (position, error) {
 				w.unnamed = append(w.unnamed, name)
 			}
 		}
+		if l, ok := h.(Lookout); ok {
+			w.watch(l, &at)
+		}
 		if k, ok := h.(keyed); ok {
 			for _, ph := range k.UnknownPlaceholders() {
 				if !w.defined[ph] {
@@ -233,6 +234,9 @@ func (w *walk) handler(h any, at position) (position, error) {
 			}
 		}
 		return at, nil
+	}
+	if rp, ok := h.(*reverseproxy.Handler); ok {
+		at.proxied(rp)
 	}
 	if rw, ok := h.(*rewrite.Rewrite); ok && rw.URI != "" && at.limited {
 		w.warn("a rewrite behind a limiter changes what is called: what a call costs, and whether it is free, was told by the path before it; put the rewrite first")

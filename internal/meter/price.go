@@ -30,8 +30,10 @@ const (
 
 // Priced is a call as a price table sees it, before or after it was made.
 type Priced struct {
-	API  usage.API
-	Host string // that the client called
+	API usage.API
+	// Host is the upstream's name; empty where it is not known. It is never what the
+	// client says, which must not choose its price.
+	Host string
 	// Requested is the model that the client asked for, and Served the one that
 	// answered; empty where they are not known.
 	Requested, Served string
@@ -49,6 +51,9 @@ type Pricer interface {
 	// Price is what a call costs that uses what it says. The status is never empty, and
 	// the amount is 0 where it is unpriced.
 	Price(p *Priced) (money.USD, CostStatus)
+	// Expect is what a call is thought to cost that uses so many tokens. ok is false where
+	// it has no price.
+	Expect(p *Priced, input, output int64) (usd money.USD, ok bool)
 	// Worst is the most that a call can cost which uses no more tokens, whichever way
 	// it is served; never less for more tokens. ok is false where it has no price.
 	Worst(p *Priced, input, output int64) (most money.USD, ok bool)
@@ -76,9 +81,18 @@ func (c *Call) Pricer() Pricer {
 // Priced is the call as a price table sees it before it is made, without usage but for
 // the pictures that it asks for. The request must have been inspected.
 func (c *Call) Priced() Priced {
-	p := Priced{API: c.Endpoint.API, Host: c.host, Requested: c.Model(), Hints: c.Request.Hints, At: c.m.now()}
+	p := Priced{API: c.Endpoint.API, Requested: c.Model(), Hints: c.Request.Hints, At: c.m.now()}
 	if p.API == usage.OpenAIImages {
 		p.Usage.Images = c.Request.Choices
+	}
+	return p
+}
+
+// made is the call as a price table sees it after it was made, but for what it used.
+func (c *Call) made() Priced {
+	p := c.Priced()
+	if c.repl != nil {
+		p.Host, _ = c.repl.GetString("http.reverse_proxy.upstream.host")
 	}
 	return p
 }
@@ -97,7 +111,7 @@ func (c *Call) price(o *Outcome) {
 		o.CostStatus = CostCalculated // nothing was used
 		return
 	}
-	q := c.Priced()
+	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
 	o.Cost, o.CostStatus = priceOf(p, &q, o.Source)
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
@@ -111,7 +125,7 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	if p == nil {
 		return
 	}
-	q := c.Priced()
+	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
 	cost, status := priceOf(p, &q, source)
 	o.Cost += cost

@@ -1,6 +1,11 @@
 package prices
 
-import "strings"
+import (
+	"net"
+	"strings"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
 
 // family is the provider that bills for what LiteLLM calls several providers.
 func family(provider string) string {
@@ -55,6 +60,92 @@ func siblings(provider string) string {
 		return "azure_ai"
 	case "azure_ai":
 		return "azure"
+	default:
+		return ""
+	}
+}
+
+// hosts are whose names end in what, so that a provider is known by the upstream that
+// is called. Of several the first counts.
+var hosts = [...]struct{ suffix, provider string }{
+	{"api.openai.com", "openai"},
+	{".openai.azure.com", "azure"},
+	{".openai.azure.us", "azure"},
+	{".cognitiveservices.azure.com", "azure"},
+	{".services.ai.azure.com", "azure_ai"},
+	{".models.ai.azure.com", "azure_ai"},
+	{"api.anthropic.com", "anthropic"},
+	{"generativelanguage.googleapis.com", "gemini"},
+	{"aiplatform.googleapis.com", "vertex_ai"},
+	{".rep.googleapis.com", "vertex_ai"},
+	{".amazonaws.com", "bedrock"},
+	{".api.aws", "bedrock"},
+	{"openrouter.ai", "openrouter"},
+	{"api.x.ai", "xai"},
+	{"api.perplexity.ai", "perplexity"},
+	{"api.deepinfra.com", "deepinfra"},
+	{"api.deepseek.com", "deepseek"},
+	{".mistral.ai", "mistral"},
+	{"api.cohere.com", "cohere"},
+	{"api.cohere.ai", "cohere"},
+	{"api.groq.com", "groq"},
+	{"api.together.xyz", "together_ai"},
+	{"api.together.ai", "together_ai"},
+	{"api.fireworks.ai", "fireworks_ai"},
+	{".aliyuncs.com", "dashscope"},
+	{"api.voyageai.com", "voyage"},
+	{"api.jina.ai", "jina_ai"},
+	{"api.cerebras.ai", "cerebras"},
+	{"api.moonshot.ai", "moonshot"},
+	{"api.moonshot.cn", "moonshot"},
+	{"api.minimax.io", "minimax"},
+	{"api.z.ai", "zai"},
+	{"open.bigmodel.cn", "zai"},
+	{"api.novita.ai", "novita"},
+	{"api.sambanova.ai", "sambanova"},
+	{"api.hyperbolic.xyz", "hyperbolic"},
+	{".nebius.com", "nebius"},
+	{".nebius.ai", "nebius"},
+	{"ai-gateway.vercel.sh", "vercel_ai_gateway"},
+	{"integrate.api.nvidia.com", "nvidia_nim"},
+	{"api.ai21.com", "ai21"},
+	{".volces.com", "volcengine"},
+	{"router.huggingface.co", "huggingface"},
+	{"models.github.ai", "github"},
+	{".cloud.databricks.com", "databricks"},
+	{".azuredatabricks.net", "databricks"},
+	{".snowflakecomputing.com", "snowflake"},
+}
+
+// ProviderOf tells LiteLLM's name of the provider by the upstream's host, with or
+// without a port, else by an API that only one vendor speaks. Empty is unknown: many
+// speak OpenAI's.
+func ProviderOf(api usage.API, host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	for _, h := range hosts {
+		rest, ok := strings.CutSuffix(host, h.suffix)
+		if ok && (rest == "" || h.suffix[0] == '.' || rest[len(rest)-1] == '.' || rest[len(rest)-1] == '-') {
+			return h.provider
+		}
+	}
+	switch api {
+	case usage.AnthropicMessages:
+		return "anthropic"
+	case usage.GeminiGenerate, usage.GeminiStream, usage.GeminiEmbed, usage.GeminiInteractions, usage.GeminiLive:
+		return "gemini"
+	case usage.VertexPredict:
+		return "vertex_ai"
+	case usage.BedrockInvoke, usage.BedrockInvokeStream, usage.BedrockConverse, usage.BedrockConverseStream:
+		return "bedrock"
+	case usage.CohereChat, usage.CohereEmbed:
+		return "cohere"
+	case usage.MistralOCR:
+		return "mistral"
+	case usage.OllamaChat, usage.OllamaGenerate, usage.OllamaEmbed:
+		return "ollama"
 	default:
 		return ""
 	}

@@ -54,6 +54,8 @@ type Row struct {
 	// SearchPerPrompt is set if searches of the web are charged once for a call, however
 	// many there were.
 	SearchPerPrompt bool
+	// SearchAlways is set if every call searches the web, whether it says so or not.
+	SearchAlways bool
 
 	// ContextWindow, MaxInput and MaxOutput are in tokens; 0 is unknown.
 	ContextWindow int64

@@ -42,10 +42,16 @@ func NewTable(asOf time.Time, layers ...[]*Row) *Table {
 	for _, layer := range layers {
 		t.add(layer)
 	}
-	for id, rows := range t.models {
+	for _, rows := range t.models {
 		slices.SortStableFunc(rows, func(a, b *Row) int { return a.From.Compare(b.From) })
 		t.rows += len(rows)
-		t.models[id] = rows
+		for i, r := range rows[:len(rows)-1] {
+			if next := rows[i+1].From; r.Until.IsZero() || r.Until.After(next) {
+				ended := *r
+				ended.Until = next
+				rows[i] = &ended
+			}
+		}
 	}
 	t.inherit()
 	return t

@@ -15,7 +15,7 @@ const (
 	Reasoning                // tokens
 	AudioIn                  // tokens
 	AudioCached              // tokens read from a cache
-	AudioWrite               // tokens written to a cache
+	AudioWrite               // tokens written to a cache; no API reports them apart
 	AudioOut                 // tokens
 	ImageIn                  // tokens
 	ImageCached              // tokens read from a cache
@@ -68,6 +68,11 @@ func (u Unit) String() string {
 
 // Token reports whether the unit is a kind of token.
 func (u Unit) Token() bool { return u <= Citation }
+
+// generated reports whether the unit is a kind of output that is no text.
+func (u Unit) generated() bool {
+	return u == Reasoning || u == AudioOut || u == ImageOut || u == VideoOut
+}
 
 // Service is how a call is served, which may have prices of its own.
 type Service uint8

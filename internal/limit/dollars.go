@@ -52,11 +52,17 @@ type quote struct {
 // quote asks what a call may cost. A call is refused that has no price, unless the
 // operator says otherwise.
 func (l *Limiter) quote(call *meter.Call, w *wants) (*quote, *Refusal) {
+	p, host := l.pricer(call)
+	return l.quoteBy(p, host, call, w)
+}
+
+// quoteBy is quote by a pricer, of calls to an upstream that may not be known.
+func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *wants) (*quote, *Refusal) {
 	if uncounted(call) {
 		return nil, nil
 	}
-	q := &quote{call: call.Priced(), choices: max(call.Request.Choices, 1)}
-	q.pricer, q.call.Host = l.pricer(call)
+	q := &quote{pricer: p, call: call.Priced(), choices: max(call.Request.Choices, 1)}
+	q.call.Host = host
 	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
 
 	in, out := call.ExpectedInput(), call.ExpectedOutput()

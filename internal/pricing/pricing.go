@@ -139,7 +139,9 @@ func (p *Pricer) call(q *meter.Priced) prices.Call {
 	}
 }
 
-// builtin is the table that comes with the program, by itself.
+// Builtin returns the table that comes with the program, without any other; all share it.
+func Builtin() *prices.Table { return builtin() }
+
 var builtin = sync.OnceValue(func() *prices.Table {
 	l := prices.Builtin()
 	return prices.NewTable(l.AsOf, l.Rows)
@@ -148,7 +150,7 @@ var builtin = sync.OnceValue(func() *prices.Table {
 // Default returns the pricer of calls for which the config says no prices: the built-in
 // table, the same for all.
 var Default = sync.OnceValue(func() *Pricer {
-	p, err := New(Options{Table: builtin})
+	p, err := New(Options{Table: Builtin})
 	if err != nil {
 		panic("pricing without options: " + err.Error())
 	}

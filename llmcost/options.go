@@ -26,10 +26,12 @@ func (h *Handler) options() (pricing.Options, error) {
 		return o, err
 	}
 	o.Own = own
-	if h.UnknownModel == nil {
-		return o, nil
+	if h.UnknownModel != nil {
+		if err := h.UnknownModel.apply(&o); err != nil {
+			return o, err
+		}
 	}
-	return o, h.UnknownModel.apply(&o)
+	return o, pricing.Check(o)
 }
 
 // own returns a function that makes the operator's prices: what prices by them keeps what

@@ -24,7 +24,7 @@ func (b *Book) Expect(c *Call, prompt, output int64) Cost {
 // known is a call's usage without its tokens.
 func known(u *usage.Usage) usage.Usage {
 	return usage.Usage{
-		Images: u.Images, WebSearches: u.WebSearches, AudioMillis: u.AudioMillis, Pages: u.Pages,
+		Images: u.Images, WebSearches: u.WebSearches, Grounded: u.Grounded, AudioMillis: u.AudioMillis, Pages: u.Pages,
 		SearchUnits: u.SearchUnits, FileSearches: u.FileSearches, CodeSessions: u.CodeSessions, Annotated: u.Annotated,
 	}
 }

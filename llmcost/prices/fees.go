@@ -28,23 +28,22 @@ func (s *sums) addFees(c *Call, u *usage.Usage, n *buckets, p *picker, provider 
 		add(c.Hints.Characters, rate, true)
 	}
 
-	annotated := min(max(u.Annotated, 0), max(u.Pages, 0))
-	page, ok := p.fee(Page)
-	rate, has := p.fee(AnnotatedPage)
-	if !has {
-		rate, has = page, ok
-	}
-	add(max(u.Pages, 0)-annotated, page, ok)
-	add(annotated, rate, has)
-
+	rate, ok := p.fee(Page)
+	add(u.Pages, rate, ok)
+	rate, ok = p.fee(AnnotatedPage)
+	add(u.Annotated, rate, ok)
 	if u.SearchUnits > 0 {
 		// Some rank by the token and tell search units beside.
-		rate, ok := p.fee(Query)
+		rate, ok = p.fee(Query)
 		add(u.SearchUnits, rate, ok || n.prompt() > 0)
 	}
 	// Tools come on top of what the model itself costs.
 	if searches := p.searches(u, provider, c.inner); searches > 0 {
-		rate, ok = p.searchFee(c.Hints.SearchContext, provider)
+		context := c.Terms.SearchContext
+		if context == "" {
+			context = c.Hints.SearchContext
+		}
+		rate, ok = p.searchFee(context, provider)
 		tool(searches, rate, ok)
 	}
 	rate, ok = p.vendorFee(FileSearch, provider)
@@ -127,8 +126,8 @@ func (p *picker) searches(u *usage.Usage, provider string, inner bool) int64 {
 	if p.row.SearchAlways && !inner {
 		n = max(n, 1)
 	}
-	if n > 1 && (p.row.SearchPerPrompt || !p.row.Rates.has(SearchMedium) && promptSearch(p.row.Key, provider)) {
-		n = 1
+	if n > 0 && (p.row.SearchPerPrompt || !p.row.Rates.has(SearchMedium) && promptSearch(p.row.Key, provider)) {
+		return max(u.Grounded, 1)
 	}
 	return n
 }

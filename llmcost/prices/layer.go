@@ -16,6 +16,9 @@ type Layer struct {
 	Rows []*Row
 	// Faults are what the source says of models and could not be used.
 	Faults []Fault
+	// Held are those of Faults whose prices moved so far from those of the last copy
+	// that the last ones stay.
+	Held []Fault
 }
 
 // Fault is a model whose prices are not used. The model is unknown then, or has the

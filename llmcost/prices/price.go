@@ -106,18 +106,24 @@ func (k *Cost) add(part *Cost) {
 }
 
 // reported is what the provider says that the call cost, if it is one that documents
-// to do so. Zero is believed only where it is meant, for a cost of zero is what
-// proxies write that know none.
+// to do so, in the field that it documents. Zero is believed only where it is meant, for
+// a cost of zero is what proxies write that know none.
 func (c *Call) reported(provider string) (usd money.USD, ok bool) {
-	if !c.Terms.CostKnown || c.Terms.Cost < 0 || c.Terms.Cost == 0 && !c.Terms.CostFree {
+	t := &c.Terms
+	if !t.CostKnown || t.Cost < 0 || t.Cost == 0 && !t.CostFree {
 		return 0, false
 	}
-	switch provider {
-	case "openrouter", "xai", "perplexity", "deepinfra":
-		return c.Terms.Cost, true
-	default:
-		return 0, false
+	switch t.CostField {
+	case "cost_in_usd_ticks":
+		ok = provider == "xai"
+	case "cost":
+		ok = provider == "openrouter" || provider == "perplexity"
+	case "cost.total_cost":
+		ok = provider == "perplexity"
+	case "estimated_cost":
+		ok = provider == "deepinfra"
 	}
+	return t.Cost, ok
 }
 
 // price is the cost of the call's own model, by the row that was found.

@@ -117,7 +117,8 @@ func (o *Timed) in(at time.Time) bool {
 	return false
 }
 
-// Ratio is a multiplier as a fraction. The zero value is 1.
+// Ratio is a multiplier as a fraction, Num at most 60,000 and Den at most 1,000, so that
+// a few of them can be multiplied. The zero value is 1.
 type Ratio struct{ Num, Den uint32 }
 
 // Rates are prices by unit, service and tier. The zero value has none. Only what is set

@@ -75,11 +75,12 @@ func parseSupplement(data []byte) (*supplement, error) {
 // apply gives rows what the supplement knows of them, and returns them with the rows
 // that it adds. Rows are changed, but not their rates, which other rows may share.
 func (s *supplement) apply(rows []*Row) ([]*Row, error) {
+	known := familiesOf(rows)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		err := b.complete(rows)
+		err := b.complete(known)
 		if err == nil {
-			err = b.overrule(rows)
+			err = b.overrule(known)
 		}
 		var more []*Row
 		if err == nil {
@@ -89,6 +90,7 @@ func (s *supplement) apply(rows []*Row) ([]*Row, error) {
 			return nil, fmt.Errorf("supplement %q: %w", b.About, err)
 		}
 		rows = append(rows, more...)
+		known.add(more)
 	}
 	return rows, nil
 }
@@ -96,36 +98,54 @@ func (s *supplement) apply(rows []*Row) ([]*Row, error) {
 // complete gives the rows of another table what the supplement knows and they lack, and
 // changes nothing that they say.
 func (s *supplement) complete(rows []*Row) error {
+	known := familiesOf(rows)
 	for i := range s.Blocks {
-		if err := s.Blocks[i].complete(rows); err != nil {
+		if err := s.Blocks[i].complete(known); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chosen yields the rows that the block is about.
-func (b *block) chosen(rows []*Row) iter.Seq[*Row] {
-	families := make([]string, len(b.Providers))
-	for i, p := range b.Providers {
-		families[i] = family(p)
+// families are rows by the provider that bills for them.
+type families map[string][]namedRow
+
+// namedRow is a row and its key, lowercase and without the provider's prefix.
+type namedRow struct {
+	row  *Row
+	name string
+}
+
+func familiesOf(rows []*Row) families {
+	f := make(families)
+	f.add(rows)
+	return f
+}
+
+func (f families) add(rows []*Row) {
+	for _, r := range rows {
+		id, _ := identOf(r)
+		f[id.family] = append(f[id.family], namedRow{r, id.name})
 	}
+}
+
+// chosen yields the rows that the block is about.
+func (b *block) chosen(known families) iter.Seq[*Row] {
 	models, except := globs(b.Models), globs(b.Except)
 	return func(yield func(*Row) bool) {
 		if len(models) == 0 && len(b.AtInput) == 0 {
 			return
 		}
-		for _, r := range rows {
-			id, _ := identOf(r)
-			if !slices.Contains(families, id.family) {
-				continue
-			}
-			matches := func(g glob) bool { return g.match(id.name) }
-			if !b.atInput(r, id.name) && (!slices.ContainsFunc(models, matches) || slices.ContainsFunc(except, matches)) {
-				continue
-			}
-			if !yield(r) {
-				return
+		for _, provider := range b.Providers {
+			for _, n := range known[family(provider)] {
+				matches := func(g glob) bool { return g.match(n.name) }
+				chosen := slices.ContainsFunc(models, matches) && !slices.ContainsFunc(except, matches)
+				if !chosen && !b.atInput(n.row, n.name) {
+					continue
+				}
+				if !yield(n.row) {
+					return
+				}
 			}
 		}
 	}
@@ -176,26 +196,18 @@ func (b *block) added(rows []*Row) (added []*Row, err error) {
 }
 
 // complete gives rows what they have not.
-func (b *block) complete(rows []*Row) error {
+func (b *block) complete(known families) error {
 	if b.About == "" || b.Source == "" || len(b.Providers) == 0 {
 		return errors.New("no word of what it is about, by whom it is said, or of which provider")
 	}
-	for r := range b.chosen(rows) {
-		rates := r.Rates.clone()
-		err := setFields(&rates, b.Lacking, &r.Rates)
-		if err == nil {
-			err = b.ofInput(&rates, len(r.Tiers))
-		}
-		if err == nil {
-			err = b.services(&rates)
-		}
-		if err == nil {
-			err = b.multipliers(r)
+	for r := range b.chosen(known) {
+		err := b.multipliers(r)
+		if err == nil && len(b.Lacking)+len(b.OfInput)+len(b.Services) > 0 {
+			err = b.rates(r)
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", r.Key, err)
 		}
-		r.Rates = rates
 		if r.MaxOutput == 0 {
 			r.MaxOutput = b.MaxOutput
 		}
@@ -203,9 +215,23 @@ func (b *block) complete(rows []*Row) error {
 	return nil
 }
 
+// rates gives a row the rates that it has not.
+func (b *block) rates(r *Row) error {
+	rates := r.Rates.clone()
+	err := setFields(&rates, b.Lacking, &r.Rates)
+	if err == nil {
+		err = b.ofInput(&rates, len(r.Tiers))
+	}
+	if err == nil {
+		err = b.services(&rates)
+	}
+	r.Rates = rates
+	return err
+}
+
 // overrule changes what rows say.
-func (b *block) overrule(rows []*Row) error {
-	for r := range b.chosen(rows) {
+func (b *block) overrule(known families) error {
+	for r := range b.chosen(known) {
 		if len(b.Set) > 0 {
 			r.Rates = r.Rates.clone()
 			if err := setFields(&r.Rates, b.Set, nil); err != nil {

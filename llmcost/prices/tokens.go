@@ -1,8 +1,6 @@
 package prices
 
 import (
-	"math"
-
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
@@ -145,15 +143,12 @@ type factor struct{ num, den uint64 }
 
 var one = factor{1, 1}
 
-// maxRatio bounds the two parts of a ratio, so that the product of four fits.
-const maxRatio = 1000
-
 // times multiplies by a ratio; one that is not set changes nothing.
 func (f factor) times(r Ratio) factor {
 	if r.Num == 0 || r.Den == 0 {
 		return f
 	}
-	return factor{f.num * uint64(min(r.Num, math.MaxUint16)), f.den * uint64(min(r.Den, maxRatio))}
+	return factor{f.num * uint64(r.Num), f.den * uint64(r.Den)}
 }
 
 // above reports whether the ratio makes dearer.

@@ -36,7 +36,7 @@ const (
 	CharacterIn    // Unicode code point of text to be spoken
 	CharacterOut   // Unicode code point of output
 	Page           // page read by OCR
-	AnnotatedPage  // page read with annotations, in place of Page
+	AnnotatedPage  // page that was annotated, beside Page
 	Query          // search unit of a ranking, or search
 	Request        // call
 	SearchLow      // search of the web that reads little

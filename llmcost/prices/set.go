@@ -1,0 +1,268 @@
+package prices
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of [SetOptions].
+const (
+	DefaultRefresh = time.Hour
+	DefaultPoll    = 2 * time.Second
+)
+
+// retryFirst is how long after a failed fetch the next one is tried; the wait doubles
+// up to the regular one.
+const retryFirst = time.Minute
+
+// SetOptions are where prices come from besides the built-in table.
+type SetOptions struct {
+	// Locations are files and URLs, of which later ones win.
+	Locations []string
+	// Dir is where the last good copies of URLs are kept over restarts; empty keeps
+	// none.
+	Dir string
+	// Client fetches; nil is one without special settings.
+	Client *http.Client
+	// Refresh is how often an URL is asked for a newer copy, give or take a tenth;
+	// default [DefaultRefresh].
+	Refresh time.Duration
+	// Poll is how often a file is looked at; default [DefaultPoll].
+	Poll time.Duration
+	// Now and After are the clock; default the system's.
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+	// Report is told of every copy that was taken or refused; it may be called from
+	// several goroutines, and before NewSet returns.
+	Report func(Report)
+	// Changed is given every new table, one at a time, before [Set.Table] returns it;
+	// the first one too. It must not call the set.
+	Changed func(*Table)
+}
+
+// Report is what became of a newer copy of a source.
+type Report struct {
+	Source string // without what may be secret of an URL
+	// Layer is the copy, if it is used from now on; its Faults are the models that are
+	// not. Nil if the last copy stays.
+	Layer *Layer
+	// Err tells why the copy is not used, or, with a Layer, why it is not kept for the
+	// next start.
+	Err error
+}
+
+// Set is the prices in use: the built-in table under those of the sources. It is safe
+// for concurrent use.
+type Set struct {
+	o       SetOptions
+	sources []*source
+
+	mu     sync.Mutex // of what follows, and of the sources' layers
+	status []SourceStatus
+	layers []*Layer // by source; nil where there is no copy yet
+	table  atomic.Pointer[Table]
+}
+
+// SourceStatus is how a source of prices is.
+type SourceStatus struct {
+	Source  string
+	AsOf    time.Time // of the copy in use; zero if there is none
+	Rows    int
+	Faults  int
+	Checked time.Time // when a newer copy was last looked for; zero if never
+	Err     string    // of the last look; empty if it went well
+}
+
+// NewSet reads the files, and what was kept of the URLs, and connects to nothing. A
+// file without usable prices is an error, as is a location that is none. An URL of
+// which nothing was kept has no prices until [Set.Run] has fetched them.
+func NewSet(o SetOptions) (*Set, error) {
+	if o.Refresh <= 0 {
+		o.Refresh = DefaultRefresh
+	}
+	if o.Poll <= 0 {
+		o.Poll = DefaultPoll
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.After == nil {
+		o.After = time.After
+	}
+	s := &Set{
+		o:      o,
+		status: make([]SourceStatus, len(o.Locations)),
+		layers: make([]*Layer, len(o.Locations)),
+	}
+	for i, location := range o.Locations {
+		src, err := newSource(location, o.Dir, o.Client, o.Now)
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, src)
+		s.status[i].Source = src.String()
+		l, err := src.first()
+		if err != nil && src.url == nil {
+			return nil, fmt.Errorf("prices %q: %w", src, err)
+		}
+		if l != nil || err != nil {
+			s.told(i, l, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.build()
+	return s, nil
+}
+
+// first is the copy to start with.
+func (s *source) first() (*Layer, error) {
+	if s.url == nil {
+		return s.readFile()
+	}
+	return s.load()
+}
+
+// Table is the prices in use.
+func (s *Set) Table() *Table { return s.table.Load() }
+
+// Layers are the built-in layer and those of the sources that have a copy, the ones that
+// win last.
+func (s *Set) Layers() []*Layer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all()
+}
+
+func (s *Set) all() []*Layer {
+	all := []*Layer{Builtin()}
+	for _, l := range s.layers {
+		if l != nil {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// Status is how the sources are, in the order of their locations.
+func (s *Set) Status() []SourceStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]SourceStatus(nil), s.status...)
+}
+
+// Activated are the rows in use that came into force after their layer's prices had been
+// collected; see [Table.Activated].
+func (s *Set) Activated(now time.Time) []*Row {
+	t := s.Table()
+	var rows []*Row
+	for _, l := range s.Layers() {
+		rows = append(rows, t.Activated(l, now)...)
+	}
+	return rows
+}
+
+// Refresh looks for newer copies of all sources at once.
+func (s *Set) Refresh(ctx context.Context) {
+	for i := range s.sources {
+		s.look(ctx, i)
+	}
+}
+
+// Run keeps the prices fresh until the context ends.
+func (s *Set) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range s.sources {
+		wg.Go(func() { s.keep(ctx, i) })
+	}
+	wg.Wait()
+}
+
+// keep looks after one source, at once and then from time to time.
+func (s *Set) keep(ctx context.Context, i int) {
+	failures := 0
+	for {
+		if s.look(ctx, i) {
+			failures = 0
+		} else {
+			failures++
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.o.After(s.wait(i, failures)):
+		}
+	}
+}
+
+// wait is how long it is until a source is looked at again.
+func (s *Set) wait(i, failures int) time.Duration {
+	if s.sources[i].url == nil {
+		return s.o.Poll
+	}
+	d := s.o.Refresh
+	if failures > 0 {
+		d = min(d, retryFirst<<min(failures-1, 10))
+	}
+	return d - d/10 + rand.N(d/5+1)
+}
+
+// look looks for a newer copy of a source, and uses it. It reports whether the source
+// could be looked at.
+func (s *Set) look(ctx context.Context, i int) bool {
+	src := s.sources[i]
+	src.mu.Lock()
+	defer src.mu.Unlock()
+	l, err := src.read(ctx)
+	if ctx.Err() != nil && l == nil {
+		return false // the end of the program is no fault of the source
+	}
+	s.told(i, l, err)
+	return err == nil || l != nil
+}
+
+// told notes what became of a newer copy, and builds a table of it.
+func (s *Set) told(i int, l *Layer, err error) {
+	s.mu.Lock()
+	st := &s.status[i]
+	st.Checked = s.o.Now()
+	// A file that is as bad as it was is not read again, and says nothing of it.
+	if err != nil || l != nil || s.sources[i].url != nil {
+		st.Err = ""
+	}
+	if err != nil {
+		st.Err = err.Error()
+	}
+	if l != nil {
+		st.AsOf, st.Rows, st.Faults = l.AsOf, len(l.Rows), len(l.Faults)
+		s.layers[i] = l
+		if s.table.Load() != nil { // else NewSet builds it when all are there
+			s.build()
+		}
+	}
+	s.mu.Unlock()
+	if s.o.Report != nil && (l != nil || err != nil) {
+		s.o.Report(Report{Source: st.Source, Layer: l, Err: err})
+	}
+}
+
+// build makes the table of the layers there are.
+func (s *Set) build() {
+	layers := s.all()
+	rows := make([][]*Row, len(layers))
+	var asOf time.Time
+	for i, l := range layers {
+		rows[i] = l.Rows
+		asOf = later(asOf, l.AsOf)
+	}
+	t := NewTable(asOf, rows...)
+	if s.o.Changed != nil {
+		s.o.Changed(t)
+	}
+	s.table.Store(t)
+}

@@ -1,0 +1,208 @@
+package prices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// fetchTimeout bounds a fetch from its first byte sent to its last one read.
+const fetchTimeout = 30 * time.Second
+
+// source is one place that prices come from, with the last good copy of what was there.
+type source struct {
+	mu sync.Mutex // held by who looks for a newer copy
+	origin
+	client *http.Client // nil of a file
+	saved  string       // file of the last copy; empty if none is kept
+	now    func() time.Time
+
+	layer    *Layer // nil before the first good copy
+	etag     string
+	modified string
+	stamp    stamp
+}
+
+// stamp is how a change of a file is noticed.
+type stamp struct {
+	modified time.Time
+	size     int64
+	fault    string // that kept the file from being looked at
+}
+
+// read looks for a newer copy. It returns nil where there is none, and an error where
+// there is one that cannot be used; the last copy then stays. A copy that is used, but
+// could not be kept for a restart, is returned with an error.
+func (s *source) read(ctx context.Context) (*Layer, error) {
+	if s.url == nil {
+		return s.readFile()
+	}
+	return s.fetch(ctx)
+}
+
+// readFile reads the file if it is not as it was when it was last read, well or badly.
+func (s *source) readFile() (*Layer, error) {
+	now, err := stampOf(s.path)
+	if err != nil {
+		if s.stamp.fault == err.Error() {
+			return nil, nil // has been told
+		}
+		s.stamp = stamp{fault: err.Error()}
+		return nil, err
+	}
+	if now == s.stamp {
+		return nil, nil
+	}
+	data, err := readBounded(s.path)
+	// What was written to the file meanwhile is noticed the next time.
+	s.stamp = now
+	if err != nil {
+		return nil, err
+	}
+	return s.accept(data, now.modified)
+}
+
+func stampOf(path string) (stamp, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}, err
+	}
+	if info.IsDir() {
+		return stamp{}, fmt.Errorf("%q is a directory", path)
+	}
+	return stamp{modified: info.ModTime(), size: info.Size()}, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxDocument+1))
+}
+
+// accept makes a document the source's layer, if it can be used. It was collected at
+// asOf, unless it says better.
+func (s *source) accept(data []byte, asOf time.Time) (*Layer, error) {
+	l, err := parseDocument(data, s.String())
+	if err != nil {
+		return nil, err
+	}
+	if l.AsOf.IsZero() {
+		l.AsOf = asOf
+	}
+	if s.layer != nil {
+		l.Held, err = guardRefresh(s.layer, l)
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.layer = l
+	return l, nil
+}
+
+// load takes the copy that was kept of an URL before a restart. It returns nil if there
+// is none.
+func (s *source) load() (*Layer, error) {
+	if s.saved == "" {
+		return nil, nil
+	}
+	c, err := readSaved(s.saved)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	l, err := s.accept(c.body, c.AsOf)
+	if err != nil {
+		return nil, fmt.Errorf("reading the last copy: %w", err)
+	}
+	s.etag, s.modified = c.ETag, c.LastModified
+	return l, nil
+}
+
+// fetch asks for the document, and takes it if it has changed.
+func (s *source) fetch(ctx context.Context) (*Layer, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), http.NoBody)
+	if err != nil {
+		return nil, errors.New("no request can be made of the URL")
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "caddy-llm-limits")
+	if s.etag != "" {
+		req.Header.Set("If-None-Match", s.etag)
+	}
+	if s.modified != "" {
+		req.Header.Set("If-Modified-Since", s.modified)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("fetching: %w", withoutURL(err))
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotModified:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("fetching: the answer is %d", resp.StatusCode)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("fetching: %w", withoutURL(err))
+	}
+	c := saved{
+		ETag:         resp.Header.Get("ETag"),
+		LastModified: resp.Header.Get("Last-Modified"),
+		AsOf:         s.now(),
+		body:         data,
+	}
+	if t, err := http.ParseTime(c.LastModified); err == nil {
+		c.AsOf = t
+	}
+	l, err := s.accept(data, c.AsOf)
+	if err != nil {
+		return nil, err
+	}
+	s.etag, s.modified = c.ETag, c.LastModified
+	if s.saved == "" || len(l.Held) > 0 {
+		// A copy with prices that moved far is not kept: after a restart nothing
+		// would tell that they did.
+		return l, nil
+	}
+	return l, c.write(s.saved)
+}
+
+// withoutURL is the cause of a failed request, without the URL that it was made to.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
+}
+
+// newSource makes the source of a place, whose last copy is kept in dir if it is an URL.
+func newSource(location, dir string, client *http.Client, now func() time.Time) (*source, error) {
+	o, err := parseOrigin(location)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{origin: o, now: now}
+	if o.url == nil {
+		return s, nil
+	}
+	s.client = strictClient(client)
+	if dir != "" {
+		s.saved = filepath.Join(dir, o.fileName())
+	}
+	return s, nil
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -153,7 +154,7 @@ func (g *gateway) spent(consumer string) dollars {
 		Rule, Consumer, Unit string
 		dollars
 	}
-	g.adminGet("/llm/usage?instance="+g.testName()+"&consumer="+consumer, &rows)
+	g.adminGet("/llm/usage?instance="+url.QueryEscape(g.testName())+"&consumer="+consumer, &rows)
 	for _, r := range rows {
 		if r.Rule == "usd per hour" && r.Unit == "usd" && r.Consumer == consumer {
 			return r.dollars

@@ -65,10 +65,13 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	q.call.Host = host
 	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
 
+	if what := unbounded(call.Endpoint.API); what != "" && l.config.Mode == Strict {
+		return nil, notBounded(what)
+	}
 	in, out := call.ExpectedInput(), call.ExpectedOutput()
 	unpriced := false
 	for _, m := range q.models {
-		usd, ok := q.price(m, in, out)
+		usd, ok := q.price(call, m, in, out)
 		unpriced = unpriced || !ok
 		q.known = q.known || ok
 		q.owed = max(q.owed, int64(usd))
@@ -92,11 +95,36 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	return q, nil
 }
 
-// price is what a call of a model is thought to cost that uses so many tokens.
-func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool) {
+// unbounded is what calls of an API are billed by that their requests do not bound; empty
+// if there is nothing.
+func unbounded(api usage.API) string {
+	switch api {
+	case usage.OpenAIAudio:
+		return "the length of a recording"
+	case usage.MistralOCR:
+		return "the number of pages"
+	case usage.CohereRerank:
+		return "the number and length of documents"
+	default:
+		return ""
+	}
+}
+
+// price is what a call of a model is thought to cost that uses so many tokens. ok is
+// false where it has no price. A model that is billed by something else than tokens is
+// taken for what that is known of, or for what its calls usually cost.
+func (q *quote) price(call *meter.Call, model string, input, output int64) (usd money.USD, ok bool) {
 	p := q.call
 	p.Requested = model
-	return q.pricer.Expect(&p, input, output)
+	if usd, ok = q.pricer.Expect(&p, input, output); ok {
+		return usd, true
+	}
+	if _, ok = q.pricer.Worst(&p, input, output); !ok {
+		return 0, false
+	}
+	usd, _ = q.pricer.Expect(&p, 0, 0)
+	usual, _ := call.TypicalCost()
+	return max(usd, usual), true
 }
 
 // worst is the most that the call can cost with so much output, in tokens of all answers.
@@ -122,7 +150,7 @@ func (q *quote) typical(call *meter.Call) int64 {
 	}
 	var hold money.USD
 	for _, m := range q.models {
-		usd, _ := q.price(m, in, out)
+		usd, _ := q.price(call, m, in, out)
 		hold = max(hold, usd)
 	}
 	return int64(hold)
@@ -181,7 +209,7 @@ func Priceable(call *meter.Call, p meter.Pricer, host string) bool {
 	q := quote{pricer: p, call: call.Priced()}
 	q.call.Host = host
 	for _, m := range append([]string{q.call.Requested}, call.Request.OtherModels...) {
-		if _, ok := q.price(m, 1, 1); !ok {
+		if _, ok := q.price(call, m, 1, 1); !ok {
 			return false
 		}
 	}

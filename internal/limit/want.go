@@ -59,10 +59,7 @@ func (l *Limiter) want(call *meter.Call) (wants, *Refusal) {
 func (l *Limiter) worst(call *meter.Call) (wants, *Refusal) {
 	q := call.Request
 	if q.External {
-		return wants{}, &Refusal{
-			Status: http.StatusBadRequest, Code: "request_not_bounded",
-			Message: "this gateway admits only calls whose size is known beforehand, and this one depends on " + q.ExternalWhat,
-		}
+		return wants{}, notBounded(q.ExternalWhat)
 	}
 	w := wants{input: q.PromptWorst(), output: q.OutputCap(), choices: max(q.Choices, 1)}
 	if (w.output == 0 || q.CapImplied) && l.output && call.Endpoint.API.Generates() {
@@ -72,6 +69,13 @@ func (l *Limiter) worst(call *meter.Call) (wants, *Refusal) {
 	}
 	w.total = add(w.input, w.output)
 	return w, nil
+}
+
+func notBounded(what string) *Refusal {
+	return &Refusal{
+		Status: http.StatusBadRequest, Code: "request_not_bounded",
+		Message: "this gateway admits only calls whose size is known beforehand, and this one depends on " + what,
+	}
 }
 
 // take is what to take of one rule.

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -42,6 +43,8 @@ type Priced struct {
 	Other []usage.ModelUsage
 	Terms usage.Terms
 	Hints usage.Hints
+	// TextOnly is set if the request holds no pictures, recordings or documents.
+	TextOnly bool
 	// At is when the response ended, or now.
 	At time.Time
 }
@@ -78,12 +81,28 @@ func (c *Call) Pricer() Pricer {
 	return c.byDefault
 }
 
+// Bounds and guesses of what is not billed by the token.
+const (
+	// mostImages is how many pictures a call makes at most whose number stands in a member
+	// that is not read; vendors refuse more than half of it.
+	mostImages = 10
+	// bytesPerMilli is how much of a recording is a millisecond long, about: 32 kbit/s.
+	// Most are sent at a higher rate, so that they are taken for longer than they are.
+	bytesPerMilli = 4
+)
+
 // Priced is the call as a price table sees it before it is made, without usage but for
-// the pictures that it asks for. The request must have been inspected.
+// the pictures and seconds that it asks for. The request must have been inspected.
 func (c *Call) Priced() Priced {
-	p := Priced{API: c.Endpoint.API, Requested: c.Model(), Hints: c.Request.Hints, At: c.m.now()}
-	if p.API == usage.OpenAIImages {
-		p.Usage.Images = c.Request.Choices
+	q := c.Request
+	p := Priced{API: c.Endpoint.API, Requested: c.Model(), Hints: q.Hints, TextOnly: q.Media == 0, At: c.m.now()}
+	switch p.API {
+	case usage.OpenAIImages:
+		p.Usage.Images = q.Choices
+	case usage.VertexPredict, usage.BedrockInvoke:
+		p.Usage.Images = mostImages
+	case usage.OpenAIAudio:
+		p.Usage.AudioMillis = q.MediaBytes / bytesPerMilli
 	}
 	return p
 }
@@ -112,7 +131,11 @@ func (c *Call) price(o *Outcome) {
 		return
 	}
 	q := c.made()
+	length := q.Usage.AudioMillis
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
+	if o.Source == SourceEstimated && q.Usage.AudioMillis == 0 {
+		q.Usage.AudioMillis = length
+	}
 	o.Cost, o.CostStatus = priceOf(p, &q, o.Source)
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
 		c.m.learned.addCost(c.Model(), o.Cost)
@@ -128,7 +151,7 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
 	cost, status := priceOf(p, &q, source)
-	o.Cost += cost
+	o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 	switch {
 	case o.CostStatus == CostUnpriced || status == CostUnpriced:
 		o.CostStatus = CostUnpriced
@@ -141,10 +164,19 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 // priceOf is what p says that a use costs, and by what.
 func priceOf(p Pricer, q *Priced, source Source) (money.USD, CostStatus) {
 	cost, status := p.Price(q)
-	if source != SourceEstimated || status == CostUnpriced {
+	switch {
+	case source != SourceEstimated && status != CostUnpriced:
 		return cost, status
-	}
-	if status == CostReported {
+	case source != SourceEstimated:
+		return 0, status
+	case status == CostUnpriced:
+		// Tokens are a guess, and what is billed may be what the request shows: characters
+		// to be spoken, the length of a recording.
+		q.Usage.Input, q.Usage.Output = 0, 0
+		if cost, status = p.Price(q); status == CostUnpriced || cost == 0 {
+			return 0, CostUnpriced
+		}
+	case status == CostReported:
 		// the answer was cut: what it said by then may not have been all
 		q.Terms.CostKnown = false
 		if other, s := p.Price(q); s != CostUnpriced {

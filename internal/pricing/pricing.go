@@ -135,7 +135,7 @@ func (p *Pricer) Denies(budget bool) bool {
 func (p *Pricer) call(q *meter.Priced) prices.Call {
 	return prices.Call{
 		Provider: p.o.Provider, API: q.API, Host: q.Host, Requested: q.Requested, Served: q.Served,
-		Usage: q.Usage, Other: q.Other, Terms: q.Terms, Hints: q.Hints, At: q.At,
+		Usage: q.Usage, Other: q.Other, Terms: q.Terms, Hints: q.Hints, TextOnly: q.TextOnly, At: q.At,
 	}
 }
 

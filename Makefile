@@ -4,6 +4,7 @@
 # make lint    what CI checks besides
 # make bench   every benchmark
 # make fuzz    every fuzz target, FUZZTIME each
+# make generate  the built-in price table, from the npm package that it is made of
 # make clean   take out what the others made
 
 CADDY_VERSION := v2.11.9
@@ -27,7 +28,7 @@ ifneq ($(and $(SDK_LOCK),$(NPM)),)
 SDK_READY := $(SDK)/node_modules/.package-lock.json
 endif
 
-.PHONY: build run test lint bench fuzz clean
+.PHONY: build run test lint bench fuzz generate clean
 
 build: bin/caddy
 
@@ -49,6 +50,7 @@ lint: export CGO_ENABLED := 0
 lint: build
 	go mod tidy -diff
 	go vet $(TAGS) ./...
+	$(if $(NPM),go run ./llmcost/prices/internal/gen -dir llmcost/prices -check)
 	go run $(GOLANGCI_LINT) run
 	bin/caddy fmt --diff Caddyfile.example >/dev/null
 	bin/caddy validate --config Caddyfile.example
@@ -64,6 +66,9 @@ fuzz:
 			go test $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
 		done; \
 	done
+
+generate:
+	go generate ./llmcost/prices
 
 clean:
 	rm -rf bin $(SDK)/node_modules

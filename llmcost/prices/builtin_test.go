@@ -62,6 +62,7 @@ func TestTheBuiltInTableKnowsModelsByTheirNames(t *testing.T) {
 		{"bedrock", "amazon.nova-lite-v1:0", "0.06", "0.24"},
 		{"xai", "grok-4.3", "1.25", "2.5"},
 		{"deepseek", "deepseek-v4-pro", "0.66", "1.98"},
+		{"deepseek", "deepseek-chat", "0.28", "0.42"},
 		{"mistral", "mistral-medium-latest", "1.5", "7.5"},
 		{"openrouter", "google/gemma-4-31b-it", "0.09", "0.34"},
 		{"groq", "llama-3.1-8b-instant", "0.05", "0.08"},

@@ -24,8 +24,9 @@ func (s *sums) addFees(c *Call, u *usage.Usage, n *buckets, p *picker, provider 
 	}
 	s.addImages(c, u, n, p, add)
 	s.addSeconds(c, u, n, p, &lacking)
-	if rate, ok := p.fee(CharacterIn); ok && u.Total() == 0 {
-		add(c.Hints.Characters, rate, true)
+	if u.Total() == 0 {
+		rate, ok := p.fee(CharacterIn)
+		add(c.Hints.Characters, rate, ok)
 	}
 
 	rate, ok := p.fee(Page)

@@ -195,8 +195,9 @@ func literals(clause gjson.Result, names map[int][]string) {
 }
 
 // bedrockRegions are the prefixes of Bedrock's inference profiles that stay in one
-// part of the world.
-var bedrockRegions = [...]string{"us.", "eu.", "apac.", "jp.", "au.", "ca.", "us-gov."}
+// part of the world. That of the US government, which asks more than the document
+// tells, is not among them.
+var bedrockRegions = [...]string{"us.", "eu.", "apac.", "jp.", "au.", "ca."}
 
 // idNames are the names that a model's id stands for: itself, but Bedrock's models
 // named "regional." are those of every region, and those invoked without a profile.

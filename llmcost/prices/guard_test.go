@@ -103,9 +103,9 @@ func TestTheGuardOnAPublicTable(t *testing.T) {
 	}
 	Guard(l)
 	want := map[string]string{
-		"claude-3-haiku-20240307":           "for an hour",
-		"claude-3-opus-20240229":            "for an hour",
-		"sambanova/Qwen2-Audio-7B-Instruct": "output costs more",
+		"claude-3-haiku-20240307":                             "for an hour",
+		"claude-3-opus-20240229":                              "for an hour",
+		"sambanova/Qwen2-Audio-7B-Instruct":                   "output costs more",
 		"together_ai/Qwen/Qwen3-235B-A22B-Instruct-2507-tput": "output costs more",
 		"azure_ai/jais-30b-chat":                              "$0.001",
 		"watsonx/bigscience/mt0-xxl-13b":                      "$0.001",

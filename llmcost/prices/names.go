@@ -111,13 +111,9 @@ func geoPriced(name string) bool {
 	if rest == "" || rest[0] >= '0' && rest[0] <= '9' || n == 0 {
 		return false // claude-3-5-sonnet and older
 	}
-	minor, digits := 0, 0
-	if m, found := strings.CutPrefix(version[n:], "-"); found {
-		if minor, digits = number(m); digits > 2 {
-			minor = 0 // a date
-		}
-	}
-	return major > 4 || major == 4 && minor >= 5
+	minor, digits := number(strings.TrimPrefix(version[n:], "-"))
+	dated := digits > 2
+	return major > 4 || major == 4 && minor >= 5 && !dated
 }
 
 // number reads the digits at the start of s, and tells how many there are.

@@ -84,7 +84,8 @@ const leastPerMillion = money.Rate(100_000) // $0.0001 per 1M
 // 1M tokens or characters, or per image, request, second, page, query, search or
 // session. Errors name the fields there are.
 func (o *Own) Set(field, value string) error {
-	for _, f := range ownFields {
+	for i := range ownFields {
+		f := &ownFields[i]
 		if f.name != field {
 			continue
 		}
@@ -108,8 +109,8 @@ func (o *Own) Set(field, value string) error {
 		return nil
 	}
 	names := make([]string, len(ownFields))
-	for i, f := range ownFields {
-		names[i] = f.name
+	for i := range ownFields {
+		names[i] = ownFields[i].name
 	}
 	return fmt.Errorf("price %q: unknown field %q: there are %s", o.Glob, field, strings.Join(names, ", "))
 }

@@ -1,7 +1,6 @@
 package prices
 
 import (
-	"net"
 	"strings"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -121,11 +120,10 @@ var hosts = [...]struct{ suffix, provider string }{
 // without a port, else by an API that only one vendor speaks. Empty is unknown: many
 // speak OpenAI's.
 func ProviderOf(api usage.API, host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
+	host, _, _ = strings.Cut(host, ":")
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	for _, h := range hosts {
+	for i := range hosts {
+		h := &hosts[i]
 		rest, ok := strings.CutSuffix(host, h.suffix)
 		if ok && (rest == "" || h.suffix[0] == '.' || rest[len(rest)-1] == '.' || rest[len(rest)-1] == '-') {
 			return h.provider

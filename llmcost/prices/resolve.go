@@ -63,16 +63,14 @@ func (b *Book) Resolve(provider, served, requested string, at time.Time) Match {
 func (b *Book) resolve(f, name string, at time.Time) Match {
 	plain := normalize(name)
 	target, aliased := b.aliases[plain]
-	m := Match{Why: whyUnknown}
-	if aliased {
-		m = b.look(f, target, at)
-		if m.Row == nil {
-			if r := b.table.Find(target, at); r != nil {
-				m = Match{Row: r, Key: r.Key}
-			}
+	if !aliased {
+		target = plain
+	}
+	m := b.look(f, target, at)
+	if aliased && m.Row == nil {
+		if r := b.table.Find(target, at); r != nil {
+			m = Match{Row: r, Key: r.Key}
 		}
-	} else {
-		m = b.look(f, plain, at)
 	}
 	own := b.ownOf(f, strings.ToLower(name), plain)
 	if own == nil && aliased {

@@ -126,6 +126,7 @@ type Ratio struct{ Num, Den uint32 }
 type Rates struct {
 	slots []slot // ascending
 	rates []money.Rate
+	units uint64 // which units have any, a bit each
 }
 
 // slot names a rate: its unit, tier and service. 0 is the base tier.
@@ -141,12 +142,16 @@ func (r *Rates) Set(u Unit, s Service, tier int, rate money.Rate) {
 		r.rates[i] = rate
 		return
 	}
+	r.units |= 1 << u
 	r.slots = slices.Insert(r.slots, i, at)
 	r.rates = slices.Insert(r.rates, i, rate)
 }
 
 // Get returns a rate exactly as it was set.
 func (r *Rates) Get(u Unit, s Service, tier int) (rate money.Rate, set bool) {
+	if !r.has(u) {
+		return 0, false
+	}
 	at := slotOf(u, s, tier)
 	for i, have := range r.slots { // a few, so that a scan is the quickest
 		if have >= at {
@@ -175,10 +180,7 @@ func (r *Rates) All(yield func(u Unit, s Service, tier int, rate money.Rate) boo
 }
 
 // has reports whether any rate of the unit is set.
-func (r *Rates) has(u Unit) bool {
-	i, _ := slices.BinarySearch(r.slots, slot(u)<<8)
-	return i < len(r.slots) && Unit(r.slots[i]>>8) == u
-}
+func (r *Rates) has(u Unit) bool { return r.units&(1<<u) != 0 }
 
 // serves reports whether any token has a rate for the service.
 func (r *Rates) serves(s Service) bool {
@@ -192,7 +194,7 @@ func (r *Rates) serves(s Service) bool {
 
 // clone returns a copy that may be changed.
 func (r *Rates) clone() Rates {
-	return Rates{slots: slices.Clone(r.slots), rates: slices.Clone(r.rates)}
+	return Rates{slots: slices.Clone(r.slots), rates: slices.Clone(r.rates), units: r.units}
 }
 
 // priced reports whether the row prices anything.

@@ -256,8 +256,9 @@ func (s *Set) build() {
 	layers := s.all()
 	rows := make([][]*Row, len(layers))
 	var asOf time.Time
+	priced := make(map[ident]bool)
 	for i, l := range layers {
-		rows[i] = l.Rows
+		rows[i] = pricedOrNew(l.Rows, priced)
 		asOf = later(asOf, l.AsOf)
 	}
 	t := NewTable(asOf, rows...)
@@ -265,4 +266,24 @@ func (s *Set) build() {
 		s.o.Changed(t)
 	}
 	s.table.Store(t)
+}
+
+// pricedOrNew are the rows without those that name a model and no price of it, where a
+// layer below has one: a table of features must not make a model unknown.
+func pricedOrNew(rows []*Row, priced map[ident]bool) []*Row {
+	kept := make([]*Row, 0, len(rows))
+	for _, r := range rows {
+		id, _ := identOf(r)
+		if !r.priced() && priced[id] {
+			continue
+		}
+		kept = append(kept, r)
+	}
+	for _, r := range kept {
+		if r.priced() {
+			id, _ := identOf(r)
+			priced[id] = true
+		}
+	}
+	return kept
 }

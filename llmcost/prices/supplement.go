@@ -201,6 +201,9 @@ func (b *block) complete(known families) error {
 		return errors.New("no word of what it is about, by whom it is said, or of which provider")
 	}
 	for r := range b.chosen(known) {
+		if !r.priced() {
+			continue // its fees alone would make it cheap, not unknown
+		}
 		err := b.multipliers(r)
 		if err == nil && len(b.Lacking)+len(b.OfInput)+len(b.Services) > 0 {
 			err = b.rates(r)

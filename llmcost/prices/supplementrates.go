@@ -83,7 +83,7 @@ func setFields(rates *Rates, fields map[string]string, unless *Rates) error {
 // fieldOf is what a field sets: one of an operator's price, or a unit that is not of
 // tokens by its own name.
 func fieldOf(name string) ([]Unit, func(string) (money.Rate, error), error) {
-	for _, f := range ownFields {
+	for _, f := range &ownFields {
 		if f.name == name && f.per == perMillion {
 			return f.units, money.ParseRatePerMillion, nil
 		}

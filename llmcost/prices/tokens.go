@@ -14,14 +14,13 @@ type buckets [Citation + 1]int64
 func split(u *usage.Usage) (n buckets, consistent bool) {
 	consistent = true
 	left := int64(0)
-	take := func(unit Unit, count int64) int64 {
+	take := func(unit Unit, count int64) {
 		if count < 0 || count > left {
 			consistent = false
 			count = min(max(count, 0), left)
 		}
 		n[unit] = count
 		left -= count
-		return count
 	}
 	whole := func(count int64) {
 		consistent = consistent && count >= 0
@@ -98,9 +97,6 @@ func (s *sums) addTokens(n *buckets, p *picker, paid bool) (lacking bool) {
 		}
 		s.charged = true
 		s.tokens.Add(count, rate)
-	}
-	if !s.charged && !lacking {
-		s.charged = true // nothing was used
 	}
 	return lacking
 }

@@ -17,6 +17,7 @@ type Call struct {
 	Request *usage.Request
 
 	m          *Meter
+	route      route
 	inspected  bool
 	inspectErr error
 
@@ -156,6 +157,9 @@ func (c *Call) Model() string {
 	}
 	return c.Endpoint.Model
 }
+
+// subject is what the call teaches about.
+func (c *Call) subject() subject { return subject{c.route, c.Model()} }
 
 // OtherModels are those that the body names besides: the one that has no effect where
 // the path names one, fallbacks, those of tools. An allowlist must cover them too.

@@ -10,9 +10,46 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
-// drainsMost bounds the calls that go on without a client at one time. Past it the
-// upstream is cancelled at once, and the call is charged by estimate.
-const drainsMost = 1000
+const (
+	// drainsMost bounds the calls that go on without a client at one time. Past it the
+	// upstream is cancelled at once, and the call is charged by estimate.
+	drainsMost = 1000
+	// drainsShare is how many of them may be of one caller, so that no key that hangs up
+	// again and again takes what others need.
+	drainsShare = drainsMost / 4
+)
+
+// drains counts the calls that go on without a client.
+type drains struct {
+	mu  sync.Mutex
+	all int
+	by  map[string]int // by caller; those without a key are not told apart
+}
+
+// take takes a place, or none where none is left.
+func (d *drains) take(who string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all == drainsMost || who != "" && d.by[who] == drainsShare {
+		return false
+	}
+	if d.by == nil {
+		d.by = make(map[string]int)
+	}
+	d.all++
+	d.by[who]++
+	return true
+}
+
+// release gives a place back.
+func (d *drains) release(who string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all--
+	if d.by[who]--; d.by[who] == 0 {
+		delete(d.by, who)
+	}
+}
 
 // drain lets a call outlive its client: the upstream is read on for a while, since
 // what was used comes last in an answer.
@@ -23,6 +60,7 @@ const drainsMost = 1000
 // goroutine.
 type drain struct {
 	m       *Meter
+	who     string          // whose share of the places it takes
 	client  context.Context // ends when the client has gone
 	work    context.Context // ends later
 	cancel  context.CancelFunc
@@ -32,6 +70,7 @@ type drain struct {
 
 	mu    sync.Mutex
 	timer *time.Timer // set once the client has gone
+	place bool        // one of the meter's places is taken
 }
 
 // outlive keeps the handlers behind at work when the client goes, until end is called. It
@@ -44,7 +83,7 @@ func (c *Call) outlive(r *http.Request) bool {
 		return false
 	}
 	d := &c.ownDrain
-	d.m, d.client, d.wait = c.m, client, wait
+	d.m, d.who, d.client, d.wait = c.m, caller(r), client, wait
 	if deadline, ok := client.Deadline(); ok {
 		d.work, d.cancel = context.WithDeadline(context.Background(), deadline)
 	} else {
@@ -71,7 +110,7 @@ func (d *drain) left() bool {
 		return true
 	}
 	wait := d.wait
-	if d.m.drains.Add(1) > drainsMost {
+	if d.place = d.m.drains.take(d.who); !d.place {
 		wait = 0
 	}
 	d.timer = time.AfterFunc(wait, d.cancel)
@@ -86,7 +125,9 @@ func (d *drain) end() {
 	d.over.Store(true)
 	if d.timer != nil {
 		d.timer.Stop()
-		d.m.drains.Add(-1)
+	}
+	if d.place {
+		d.m.drains.release(d.who)
 	}
 	d.cancel()
 }

@@ -17,8 +17,9 @@ const (
 )
 
 const (
-	// learnModels bounds the models that are learned apart; the rest are one.
-	learnModels = 200
+	// learnModels bounds the models that are learned apart, on each route; the rest are
+	// one.
+	learnModels = 500
 	// learnEnough is how many calls make a quantile worth using.
 	learnEnough = 20
 	// learnMost is how many calls are remembered; beyond it all weights are halved,
@@ -29,31 +30,37 @@ const (
 	modelMax = 200
 )
 
-// learned keeps what calls of each model used.
+// learned keeps what calls of each model used, by the route they took.
 type learned struct {
 	mu     sync.RWMutex
-	models map[string]*modelUse
+	models map[subject]*modelUse
 }
 
-// of is what is known of a model; nil, which knows nothing, if no call of it was
-// counted. To ask keeps nothing: anybody can ask for any name, and only answers prove
+// subject is what is learned about; the zero value is all that is past the bound.
+type subject struct {
+	route route
+	model string
+}
+
+// of is what is known of a model on a route; nil, which knows nothing, if no call of it
+// was counted. To ask keeps nothing: anybody can ask for any name, and only answers prove
 // one.
-func (l *learned) of(model string) *modelUse {
+func (l *learned) of(s subject) *modelUse {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if u := l.models[model]; u != nil {
+	if u := l.models[s]; u != nil {
 		return u
 	}
-	if len(l.models) < learnModels && len(model) <= modelMax {
+	if len(l.models) < learnModels && len(s.model) <= modelMax {
 		return nil
 	}
-	return l.models[""]
+	return l.models[subject{}]
 }
 
 // add remembers what a call of a model used, and what its prompt was estimated at; 0
 // where the request did not show it all. Models past the bound share one entry.
-func (l *learned) add(model string, used *usage.Usage, estimate int64) {
-	u := l.entry(model)
+func (l *learned) add(s subject, used *usage.Usage, estimate int64) {
+	u := l.entry(s)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if estimate >= ratioLeast && used.Input > 0 {
@@ -64,9 +71,9 @@ func (l *learned) add(model string, used *usage.Usage, estimate int64) {
 	u.total.add(used.Total())
 }
 
-func (l *learned) entry(model string) *modelUse {
+func (l *learned) entry(s subject) *modelUse {
 	l.mu.RLock()
-	u := l.models[model]
+	u := l.models[s]
 	l.mu.RUnlock()
 	if u != nil {
 		return u
@@ -75,20 +82,21 @@ func (l *learned) entry(model string) *modelUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.models == nil {
-		l.models = make(map[string]*modelUse)
+		l.models = make(map[subject]*modelUse)
 	}
-	if l.models[model] == nil && (len(l.models) >= learnModels || len(model) > modelMax) {
-		model = ""
+	if l.models[s] == nil && (len(l.models) >= learnModels || len(s.model) > modelMax) {
+		s = subject{}
 	}
-	if u = l.models[model]; u == nil {
+	if u = l.models[s]; u == nil {
 		u = new(modelUse)
 		// the name may be a part of the body, which must not live on with it
-		l.models[strings.Clone(model)] = u
+		s.model = strings.Clone(s.model)
+		l.models[s] = u
 	}
 	return u
 }
 
-// modelUse is what the calls of one model used. Nil is a model without calls.
+// modelUse is what the calls of one model on one route used. Nil is a model without calls.
 type modelUse struct {
 	mu                   sync.Mutex
 	input, output, total quantiles

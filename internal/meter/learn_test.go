@@ -100,7 +100,7 @@ func TestTypicalUseNeedsEnoughCalls(t *testing.T) {
 		if in, out, total := c.Typical(); in != unlearned || out != unlearned || total != unlearned {
 			t.Fatalf("after %d calls: %d, %d, %d", n, in, out, total)
 		}
-		m.learned.add("m", &usage.Usage{Input: 3000, Output: 100}, 0)
+		m.learned.add(subject{model: "m"}, &usage.Usage{Input: 3000, Output: 100}, 0)
 	}
 	in, out, total := c.Typical()
 	if in != top(bucketOf(3000)) || out != top(bucketOf(100)) || total != top(bucketOf(3100)) {
@@ -131,7 +131,7 @@ func TestExpectedOutput(t *testing.T) {
 			m := New()
 			if test.learned > 0 {
 				for range learnEnough {
-					m.learned.add("m", &usage.Usage{Output: test.learned}, 0)
+					m.learned.add(subject{model: "m"}, &usage.Usage{Output: test.learned}, 0)
 				}
 			}
 			c := &Call{
@@ -148,24 +148,25 @@ func TestExpectedOutput(t *testing.T) {
 func TestLearnedModelsAreBounded(t *testing.T) {
 	var l learned
 	for i := range 10 * learnModels {
-		l.add(fmt.Sprint("model", i), &usage.Usage{Output: 5}, 0)
-		l.add(strings.Repeat("x", modelMax+1+i), &usage.Usage{Output: 5}, 0)
+		l.add(subject{model: fmt.Sprint("model", i)}, &usage.Usage{Output: 5}, 0)
+		l.add(subject{model: strings.Repeat("x", modelMax+1+i)}, &usage.Usage{Output: 5}, 0)
 	}
 	if n := len(l.models); n > learnModels+1 {
 		t.Errorf("%d models are kept", n)
 	}
-	for name := range l.models {
-		if len(name) > modelMax {
-			t.Errorf("a name of %d bytes is kept", len(name))
+	for s := range l.models {
+		if len(s.model) > modelMax {
+			t.Errorf("a name of %d bytes is kept", len(s.model))
 		}
 	}
-	if l.of("model0") == l.of("model1999") || l.of("model1999") == nil || l.of("never seen") != l.of("model1999") {
+	first, beyond := subject{model: "model0"}, subject{model: "model4999"}
+	if l.of(first) == l.of(beyond) || l.of(beyond) == nil || l.of(subject{model: "never seen"}) != l.of(beyond) {
 		t.Error("models past the bound are not one")
 	}
 	// those that were there go on
-	before := l.of("model0").total.weight
-	l.add("model0", &usage.Usage{Output: 5}, 0)
-	if got := l.of("model0").total.weight; got != before+1 {
+	before := l.of(first).total.weight
+	l.add(first, &usage.Usage{Output: 5}, 0)
+	if got := l.of(first).total.weight; got != before+1 {
 		t.Errorf("weight %d after %d", got, before)
 	}
 }
@@ -188,15 +189,19 @@ func TestLearningFromManyCallsAtATime(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for n := range 100 {
-				l.add(fmt.Sprint(n%3), &usage.Usage{Input: 1, Output: int64(i)}, 0)
-				if in, out, total, ok := l.of(fmt.Sprint(n % 3)).expected(); ok && (in == 0 || total < out) {
+				l.add(subject{model: fmt.Sprint(n % 3)}, &usage.Usage{Input: 1, Output: int64(i)}, 0)
+				if in, out, total, ok := l.of(subject{model: fmt.Sprint(n % 3)}).expected(); ok && (in == 0 || total < out) {
 					t.Errorf("got %d, %d, %d", in, out, total)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if got := l.of("0").total.weight + l.of("1").total.weight + l.of("2").total.weight; got != 800 {
+	got := 0
+	for _, model := range []string{"0", "1", "2"} {
+		got += l.of(subject{model: model}).total.weight
+	}
+	if got != 800 {
 		t.Errorf("%d calls were counted", got)
 	}
 }
@@ -220,9 +225,9 @@ func TestEstimatesAreCorrectedByHowTheyTurnOut(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var l learned
 			for range tc.calls {
-				l.add("m", &usage.Usage{Input: tc.reported}, tc.estimate)
+				l.add(subject{model: "m"}, &usage.Usage{Input: tc.reported}, tc.estimate)
 			}
-			if got := l.of("m").corrected(10_000); got != tc.want {
+			if got := l.of(subject{model: "m"}).corrected(10_000); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})

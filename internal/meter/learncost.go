@@ -2,9 +2,9 @@ package meter
 
 import "github.com/llmlimits/caddy-llm-limits/internal/money"
 
-// addCost remembers what a call of a model cost.
-func (l *learned) addCost(model string, usd money.USD) {
-	u := l.entry(model)
+// addCost remembers what a call cost.
+func (l *learned) addCost(s subject, usd money.USD) {
+	u := l.entry(s)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.cost.add(int64(usd))

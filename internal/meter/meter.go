@@ -48,7 +48,7 @@ type Meter struct {
 	maxBody    atomic.Int64
 	leaveUsage atomic.Bool
 	drain      atomic.Int64 // in nanoseconds
-	drains     atomic.Int64 // calls that go on without a client
+	drains     drains
 	live       live
 	bodies     budget
 	learned    learned
@@ -93,6 +93,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
 	c.repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	c.route = routeOf(r, c.Endpoint.API)
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
 	default:

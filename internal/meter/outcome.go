@@ -83,7 +83,7 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		case report.LacksInput():
 			o.Usage.Input, o.Source = c.ExpectedInput(), SourceEstimated
 		case !report.Failed:
-			c.m.learned.add(c.Model(), &o.Usage, c.shown())
+			c.m.learned.add(c.subject(), &o.Usage, c.shown())
 		}
 		return o
 	}
@@ -110,7 +110,7 @@ func (c *Call) worked(status int, answered, gone bool, report *usage.Report) boo
 	switch {
 	case c.Endpoint.Class != usage.Spending:
 		return false // let pass uncounted, by the operator's word
-	case report.Found || report.Delivered > 0 || len(report.Other) > 0:
+	case report.Found || report.Delivered > 0 || report.Usage != (usage.Usage{}) || len(report.Other) > 0:
 		return true
 	case c.late && (!answered || status == statusClientGone):
 		return false // nothing is sent for a client that had gone before
@@ -147,11 +147,11 @@ func (c *Call) shown() int64 {
 }
 
 // ExpectedInput is the prompt that the call is expected to have, in tokens: what its
-// body shows, corrected by how estimates for its model have turned out, or what calls
-// of its model usually have where more belongs to it. The request must have been
+// body shows, corrected by how estimates for its model and route have turned out, or what
+// calls like it usually have where more belongs to it. The request must have been
 // inspected.
 func (c *Call) ExpectedInput() int64 {
-	n := c.m.learned.of(c.Model()).corrected(c.Request.PromptTokens())
+	n := c.m.learned.of(c.subject()).corrected(c.Request.PromptTokens())
 	if c.Request.External {
 		in, _, _ := c.Typical()
 		n = max(n, in)
@@ -165,7 +165,7 @@ func (c *Call) ExpectedOutput() int64 {
 	if !c.Endpoint.API.Generates() {
 		return 0
 	}
-	_, n, _, _ := c.m.learned.of(c.Model()).expected()
+	_, n, _, _ := c.m.learned.of(c.subject()).expected()
 	n = max(n, leastExpected)
 	if most := c.Request.OutputCap(); most > 0 {
 		n = min(n, most)
@@ -173,10 +173,10 @@ func (c *Call) ExpectedOutput() int64 {
 	return n
 }
 
-// Typical is what calls of the model use, in tokens: what 95 of 100 stay under,
+// Typical is what calls of the model on this route use, in tokens: what 95 of 100 stay under,
 // whatever this call asks for.
 func (c *Call) Typical() (input, output, total int64) {
-	input, output, total, ok := c.m.learned.of(c.Model()).expected()
+	input, output, total, ok := c.m.learned.of(c.subject()).expected()
 	if !ok {
 		return unlearned, unlearned, unlearned
 	}

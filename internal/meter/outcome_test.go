@@ -27,6 +27,13 @@ const (
 	claudeError = "event: error\ndata: " + `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}` + "\n\n"
 )
 
+const (
+	toolSearch = `{"type":"response.output_item.done","item":{"type":"web_search_call","action":{"type":"search"}}}`
+	toolFailed = `{"type":"response.failed","response":{"object":"response","status":"failed","error":{"message":"x"},"usage":null}}`
+	// responsePrompt is the estimate of a prompt of two words.
+	responsePrompt = 9
+)
+
 // ending is how the handlers behind came to an end.
 type ending struct {
 	status      int // 0 where no header was written
@@ -77,8 +84,10 @@ func TestOutcome(t *testing.T) {
 		{name: "the client goes and the handler says nothing", ending: ending{gone: true}, source: SourceEstimated, usage: expected},
 		{name: "the client goes and the handler fails", ending: ending{gone: true, err: caddyhttp.Error(502, boom)}, source: SourceEstimated, usage: expected},
 		{name: "the client goes and the handler panics", ending: ending{gone: true, aborts: true}, source: SourceEstimated, usage: expected},
+		{name: "a search before an error", path: "/v1/responses", body: `{"model":"gpt-4o","input":"Hi there","max_output_tokens":50}`, ending: ending{status: 200, contentType: sse, body: "data: " + toolSearch + "\n\ndata: " + toolFailed + "\n\n"}, source: SourceEstimated, usage: usage.Usage{Input: responsePrompt, Output: 50, WebSearches: 1}},
 
 		// none
+		{name: "an error without a search", path: "/v1/responses", body: `{"model":"gpt-4o","input":"Hi there","max_output_tokens":50}`, ending: ending{status: 200, contentType: sse, body: "data: " + toolFailed + "\n\n"}, source: SourceNone},
 		{name: "refused by the provider", ending: ending{status: 429, contentType: document, body: `{"error":{"message":"slow down"}}`}, source: SourceNone},
 		{name: "refused by the provider, and the client goes", ending: ending{status: 400, contentType: document, body: `{"error":{"message":"x"}}`, gone: true}, source: SourceNone},
 		{name: "a redirect", ending: ending{status: 302}, source: SourceNone},

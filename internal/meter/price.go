@@ -138,7 +138,7 @@ func (c *Call) price(o *Outcome) {
 	}
 	o.Cost, o.CostStatus = priceOf(p, &q, o.Source)
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
-		c.m.learned.addCost(c.Model(), o.Cost)
+		c.m.learned.addCost(c.subject(), o.Cost)
 	}
 }
 
@@ -212,5 +212,5 @@ func (c *Call) tellCost(r *http.Request) {
 // TypicalCost is what calls of the model cost, what 95 of 100 stay under; ok is false
 // while too few are known.
 func (c *Call) TypicalCost() (usd money.USD, ok bool) {
-	return c.m.learned.of(c.Model()).typicalCost()
+	return c.m.learned.of(c.subject()).typicalCost()
 }

@@ -283,4 +283,5 @@ func (g *geminiTally) conclude(r *Report) {
 	}
 	r.Usage.Output = max(r.Usage.Output, g.output, r.DeliveredTokens())
 	r.Usage.Reasoning = max(r.Usage.Reasoning, g.reasoning)
+	r.Usage.bound() // they may be of different chunks
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -21,6 +22,7 @@ type goRequest struct {
 	MaxCompletionTokens *number `json:"max_completion_tokens"`
 	MaxOutputTokens     *number `json:"max_output_tokens"`
 	Background          *bool   `json:"background"`
+	ServiceTier         *any    `json:"service_tier"`
 	StreamOptions       *struct {
 		IncludeUsage *bool `json:"include_usage"`
 	} `json:"stream_options"`
@@ -74,6 +76,13 @@ func agrees(t *testing.T, r *Request, body []byte) {
 	if r.UsageAsked != asked {
 		t.Fatalf("include_usage %t differs: %q", r.UsageAsked, body)
 	}
+	tier := ""
+	if folded.ServiceTier != nil {
+		tier, _ = (*folded.ServiceTier).(string)
+	}
+	if got := r.Hints.ServiceTier; tier != "" && len(tier) <= maxTerm && utf8.ValidString(got) && got != tier {
+		t.Fatalf("service tier %q, encoding/json %q: %q", got, tier, body)
+	}
 	value := func(n *number) int64 {
 		if n == nil || *n == "null" {
 			return 0
@@ -107,6 +116,8 @@ var fuzzSeeds = []string{
 	`{}`,
 	`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`,
 	`{"model":"m","Model":"n"}`,
+	`{"service_tier":"flex","size":"1x1","tools":[{"type":"web_search","search_context_size":"low"}],"speed":1}`,
+	`{"Service_tier":"pri\u006frity","web_search_options":{"search_context_size":"high"},"input":"\ud83c\udf0a"}`,
 	`{"mod\u0065l":"m","n":2e0,"max_tokens":16.0,"best_of":null}`,
 	`{"ſtream":true}`,
 	`{"stream":true,"stream_options":{"include_usage":false,"x":[{"y":"\ud83d\ude00"}]}}`,

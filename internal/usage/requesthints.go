@@ -16,6 +16,9 @@ var reqHintNames = [...]string{
 // hint reads the value of a member that decides the price. Only words do: what else may
 // stand there, such as the speed of speech, has no price.
 func (s *reqScanner) hint(field reqField) bool {
+	if s.bad = s.r.hintOnce(field); s.bad != nil {
+		return false
+	}
 	if s.peek() != '"' {
 		_, ok := s.compact(2)
 		return ok
@@ -28,29 +31,49 @@ func (s *reqScanner) hint(field reqField) bool {
 		s.r.TextBytes += int64(size) // no word of any vendor
 		return true
 	}
-	s.bad = s.r.hint(field, string(reqUnquote(make([]byte, 0, maxTerm), raw)))
-	return s.bad == nil
+	s.r.hint(field, string(reqUnquote(make([]byte, 0, maxTerm), raw)))
+	return true
 }
 
-// hint notes a word that decides the price. Given twice, it would be one for us and
-// another one for the upstream.
-func (r *Request) hint(field reqField, word string) *BadRequest {
+// hintOnce refuses what decides the price and is given twice: it would be one thing for
+// us and another one for the upstream.
+func (r *Request) hintOnce(field reqField) *BadRequest {
 	at := field - reqFirstHint
 	if r.hinted&(1<<at) != 0 {
 		return reqDuplicate(reqHintNames[at])
 	}
 	r.hinted |= 1 << at
-	h := &r.Hints
-	*[...]*string{&h.ServiceTier, &h.Speed, &h.ImageSize, &h.ImageQuality}[at] = word
 	return nil
+}
+
+// hint notes a word that decides the price.
+func (r *Request) hint(field reqField, word string) {
+	switch field {
+	case reqServiceTier:
+		r.Hints.ServiceTier = word
+	case reqSpeed:
+		r.Hints.Speed = word
+	case reqSize:
+		r.Hints.ImageSize = word
+	case reqQuality:
+		r.Hints.ImageQuality = word
+	default:
+	}
 }
 
 // formHint notes the word in a field of a form, if it is one that decides the price.
 func (r *Request) formHint(name, value string) *BadRequest {
 	name = strings.ToLower(strings.TrimSpace(name))
 	for i, n := range reqHintNames {
-		if n == name && len(value) <= maxTerm {
-			return r.hint(reqFirstHint+reqField(i), value)
+		if n != name {
+			continue
+		}
+		field := reqFirstHint + reqField(i)
+		if bad := r.hintOnce(field); bad != nil {
+			return bad
+		}
+		if len(value) <= maxTerm {
+			r.hint(field, value)
 		}
 	}
 	return nil

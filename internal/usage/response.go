@@ -275,10 +275,9 @@ func (r *Response) readEvents(p []byte) {
 	}
 }
 
-// endEvent takes the end of an event, which need not be told at the end of a stream. It
-// reports whether its document was cut.
-func (r *Response) endEvent() (cut bool) {
-	cut = r.endDocument()
+// endEvent takes the end of an event, which need not be told at the end of a stream.
+func (r *Response) endEvent() {
+	r.endDocument()
 	switch {
 	case r.events.isDone():
 		r.tally.ended, r.tally.complete = true, true
@@ -286,5 +285,4 @@ func (r *Response) endEvent() (cut bool) {
 		r.tally.ended, r.tally.failed = true, true
 	}
 	r.events.nextEvent()
-	return cut
 }

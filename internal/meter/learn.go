@@ -100,6 +100,7 @@ func (l *learned) entry(s subject) *modelUse {
 type modelUse struct {
 	mu                   sync.Mutex
 	input, output, total quantiles
+	cost                 quantiles // in picodollars
 	ratio                ratio
 }
 

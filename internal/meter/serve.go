@@ -152,6 +152,8 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		return
 	}
 	o := c.outcome(r, err, returned)
+	c.price(o)
+	c.tellCost(r)
 	for _, e := range c.entries {
 		e.Settle(o)
 	}

@@ -177,7 +177,7 @@ func TestUpstreamThatRefusesStreamOptionsIsAskedAgainWithout(t *testing.T) {
 }
 
 // eventually waits for what another goroutine is about to do.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for !ok() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -61,7 +62,9 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 		Known:  l.known || consumer == meter.DefaultConsumer,
 		Takes:  takes, Lease: leases.Lease(),
 	}
+	start := time.Now()
 	e.ticket, err = l.app.Counters().Reserve(r.Context(), &res, e.results)
+	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,13 +88,14 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 }
 
 // shadowed tells whether a rule that only reports would have refused the call.
-func (l *Limiter) shadowed(e *entry) bool {
+func (l *Limiter) shadowed(e *entry) (would bool) {
 	for i, ru := range e.rules {
 		if ru.shadow && e.refuses(i) {
-			return true
+			metrics.Process.Refused(l.id, ru.words, true)
+			would = true
 		}
 	}
-	return false
+	return would
 }
 
 // refuses tells whether there is no room under a rule that the call has to fit in.

@@ -148,14 +148,17 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		}
 		c.result = Outcome{Source: SourceNone}
 		c.log(r)
+		c.count(r, expectation{})
 		c.tap.report(false)
 		return
 	}
+	expected := c.expectation() // before it learns from the answer
 	o := c.outcome(r, err, returned)
 	for _, e := range c.entries {
 		e.Settle(o)
 	}
 	c.log(r)
+	c.count(r, expected)
 }
 
 // log adds what is known of the call to the access log's entry.

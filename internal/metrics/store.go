@@ -28,15 +28,19 @@ var ops = [...]string{Reserve: "reserve", Settle: "settle", Renew: "renew", Read
 // storeBuckets reach from a store in the process to one that times out, in seconds.
 var storeBuckets = []float64{1e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 2.5}
 
-// StoreOp counts an operation of the store, how long it took and how it ended. A call
-// whose client went away meanwhile is no error of the store's.
+// StoreOp counts an operation of the store, how long it took and how it ended.
 func (s *Set) StoreOp(op Op, took time.Duration, err error) {
 	s.stores[op].Observe(took.Seconds())
-	if err == nil {
-		return
-	}
+	s.StoreFailed(op, err)
+}
+
+// StoreFailed counts an operation of the store that went wrong; a nil error did not.
+// A call whose client went away meanwhile is no error of the store's.
+func (s *Set) StoreFailed(op Op, err error) {
 	reason := Other
 	switch {
+	case err == nil:
+		return
 	case errors.Is(err, store.ErrFull):
 		reason = "full"
 	case errors.Is(err, context.Canceled):

@@ -120,7 +120,7 @@ func TestMetricsTellWhatACallUsed(t *testing.T) {
 		return fmt.Sprintf(`llm_requests_total{api="openai.chat",consumer="%s",status="%s"}`, app, status)
 	}
 	refusals := func(instance, rule string, shadow bool) string {
-		return fmt.Sprintf(`llm_refusals_total{instance="%s",rule="%s",shadow="%v"}`, instance, rule, shadow)
+		return fmt.Sprintf(`llm_refusals_total{limiter="%s",rule="%s",shadow="%v"}`, instance, rule, shadow)
 	}
 	const unknown = `llm_auth_failures_total{reason="unknown"}`
 	g.expectMetrics(map[string]float64{

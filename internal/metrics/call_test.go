@@ -234,8 +234,8 @@ func TestThresholdOfASharedCounterHasNoConsumer(t *testing.T) {
 	s.Threshold(nil, "tier", "usd per day", 100)
 	s.Threshold(&Consumer{"made-up", false}, "tier", "usd per day", 80)
 	expect(t, s, "llm_thresholds_total", map[string]float64{
-		"consumer=,instance=tier,percent=100,rule=usd per day":     1,
-		"consumer=other,instance=tier,percent=80,rule=usd per day": 1,
+		"consumer=,limiter=tier,percent=100,rule=usd per day":     1,
+		"consumer=other,limiter=tier,percent=80,rule=usd per day": 1,
 	})
 }
 

@@ -27,7 +27,7 @@ const (
 	labelAPI      = "api"
 	labelStatus   = "status"
 	labelKind     = "kind"
-	labelInstance = "instance"
+	labelLimiter  = "limiter"
 	labelRule     = "rule"
 	labelShadow   = "shadow"
 	labelPercent  = "percent"
@@ -69,13 +69,13 @@ var (
 	}
 	refusalsTotal = metric{
 		"llm_refusals_total", counter,
-		"Calls that an instance refused, by the rule that its answer names; without a rule it is the code of the error, such as `endpoint_not_metered`. With shadow `true` the call went on.",
-		[]string{labelInstance, labelRule, labelShadow},
+		"Calls that a limiter refused, by the rule that its answer names; without a rule it is the code of the error, such as `endpoint_not_metered`. With shadow `true` the call went on.",
+		[]string{labelLimiter, labelRule, labelShadow},
 	}
 	thresholdsTotal = metric{
 		"llm_thresholds_total", counter,
 		"How often a rule's use came to 80 or 100 percent of its limit, at most once each in a window. The consumer is empty for a counter that all share. Only rules with a window of an hour or more.",
-		[]string{labelConsumer, labelInstance, labelRule, labelPercent},
+		[]string{labelConsumer, labelLimiter, labelRule, labelPercent},
 	}
 	authFailuresTotal = metric{
 		"llm_auth_failures_total", counter,

@@ -21,6 +21,7 @@ type entry struct {
 	ticket  *store.Ticket
 	results []store.Result
 	charged []int64 // by rule, while the call was under way; nil if nothing was
+	watch   watch
 
 	rulesBuf   [inline]*rule
 	resultsBuf [inline]store.Result
@@ -68,6 +69,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	if err != nil {
 		return nil, nil, err
 	}
+	e.look(r, consumer)
 	if l.shadowed(e) {
 		call.Shadowed(l.id)
 	}
@@ -153,6 +155,7 @@ func (e *entry) end(amount func(i int) int64) {
 	actual := buf[:0]
 	for i := range e.rules {
 		actual = append(actual, amount(i))
+		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)
 	}
 	e.l.app.Leases().Settle(e.ticket, actual)
 }

@@ -45,6 +45,7 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 		amount := max(e.charged[i], e.rules[i].unit.Of(&used))
 		actual[k] = amount - e.charged[i]
 		e.charged[i] = amount
+		e.spent(i, actual[k])
 		if !e.rules[i].shadow && results[k].Used >= results[k].Limit-actual[k] {
 			exhausted = true
 		}

@@ -31,8 +31,9 @@ var events outbox
 
 // Emit tells the subscribers of the running config of an event, such as `llm.refused`.
 // It does not wait for them. The data must not be changed any more.
-func Emit(name string, data map[string]any) {
-	o := &events
+func Emit(name string, data map[string]any) { events.put(name, data) }
+
+func (o *outbox) put(name string, data map[string]any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.waiting) >= eventsMost {

@@ -4,7 +4,9 @@
 // The modules are:
 //
 //   - http.handlers.api_key_auth: who calls, by API key;
+//   - http.handlers.llm_cost: what calls cost;
 //   - http.handlers.token_limit: how much they may use;
+//   - http.handlers.cost_limit: how much they may spend;
 //   - llm: the app that holds the counters both share, with its global option
 //     of the same name;
 //   - admin.api.llm: the use of everybody, at the admin endpoint.
@@ -15,7 +17,9 @@ import (
 
 	// The modules register themselves when they are imported.
 	_ "github.com/llmlimits/caddy-llm-limits/apikeyauth"
+	_ "github.com/llmlimits/caddy-llm-limits/costlimit"
 	_ "github.com/llmlimits/caddy-llm-limits/internal/llmapp"
+	_ "github.com/llmlimits/caddy-llm-limits/llmcost"
 	_ "github.com/llmlimits/caddy-llm-limits/tokenlimit"
 )
 
@@ -23,7 +27,9 @@ import (
 // first.
 var orderedDirectives = []string{
 	"api_key_auth",
+	"llm_cost",
 	"token_limit",
+	"cost_limit",
 }
 
 // init gives the directives their place, so that nobody has to write an order

@@ -4,6 +4,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/limit"
 )
 
 const directive = "token_limit"
@@ -42,7 +44,7 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 // window is minute, hour, day, week or month, a duration, or `rolling <duration>`. A
 // path is member names joined by dots, and # for every element of an array.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return h.Config.UnmarshalCaddyfile(d)
+	return h.Config.UnmarshalCaddyfile(d, limit.TokenLimit)
 }
 
 // Interface guards

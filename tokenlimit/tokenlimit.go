@@ -48,7 +48,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision checks the rules and makes the instance known.
 func (h *Handler) Provision(ctx caddy.Context) (err error) {
-	h.limiter, err = limit.Provision(ctx, &h.Config, directive)
+	h.limiter, err = limit.Provision(ctx, &h.Config, limit.TokenLimit, nil)
 	return err
 }
 

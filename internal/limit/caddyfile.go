@@ -14,7 +14,7 @@ import (
 
 // UnmarshalCaddyfile reads what all limiters have in common; the dispenser stands
 // before the directive's name.
-func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser, k *Kind) error {
 	d.Next() // the directive's name
 	if d.NextArg() {
 		c.Name = d.Val()
@@ -32,25 +32,25 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return d.Errf("%s already specified", word)
 		}
 		seen[word] = true
-		if err := c.unmarshal(d, word, d.RemainingArgs()); err != nil {
+		if err := c.unmarshal(d, k, word, d.RemainingArgs()); err != nil {
 			return err
 		}
 	}
 	if len(c.Limits) == 0 {
-		return d.Err("needs at least one limit, such as `limit 10k tokens per hour`")
+		return d.Errf("needs at least one limit, such as `%s`", k.example)
 	}
 	// what a line alone cannot show
-	if _, err := c.compile(units); err != nil {
+	if _, err := c.compile(k); err != nil {
 		return d.WrapErr(err)
 	}
 	return nil
 }
 
 // unmarshal reads one line.
-func (c *Config) unmarshal(d *caddyfile.Dispenser, word string, args []string) error {
+func (c *Config) unmarshal(d *caddyfile.Dispenser, k *Kind, word string, args []string) error {
 	switch word {
 	case "limit":
-		rule, err := parseRule(d, args)
+		rule, err := parseRule(d, k, args)
 		if err != nil {
 			return err
 		}
@@ -120,8 +120,17 @@ func (c *Config) unmarshal(d *caddyfile.Dispenser, word string, args []string) e
 }
 
 // parseRule reads `<amount> <unit> per <window> [burst <n>] [shadow]` or
-// `<n> concurrent [shadow]`.
-func parseRule(d *caddyfile.Dispenser, args []string) (Rule, error) {
+// `<n> concurrent [shadow]`; without a unit where dollars are counted.
+func parseRule(d *caddyfile.Dispenser, k *Kind, args []string) (Rule, error) {
+	if k.dollars() {
+		if len(args) > 2 && args[1] != "per" && args[2] == "per" {
+			return Rule{}, d.Errf("%s counts dollars, so that no unit is said: write `limit %s %s`", k.directive, args[0], strings.Join(args[2:], " "))
+		}
+		if len(args) < 2 {
+			return Rule{}, d.Errf("limit needs an amount and a window, such as `%s`", k.example)
+		}
+		args = append([]string{args[0], string(USD)}, args[1:]...)
+	}
 	if len(args) < 2 {
 		return Rule{}, d.Errf("limit needs an amount, a unit and a window, such as `limit 10k tokens per hour`")
 	}
@@ -149,7 +158,7 @@ func parseRule(d *caddyfile.Dispenser, args []string) (Rule, error) {
 	if len(rest) > 0 {
 		return r, d.Errf("unexpected '%s' in limit", strings.Join(rest, " "))
 	}
-	_, err := r.compile(nil, units)
+	_, err := r.compile(nil, k)
 	return r, wrap(d, err)
 }
 

@@ -80,11 +80,12 @@ type Config struct {
 // Rule is one limit.
 type Rule struct {
 	// Amount is how much may be used in a window: a whole number as a string, such as
-	// "10000", "10k" or "2.5M". Required.
+	// "10000", "10k" or "2.5M"; of a cost_limit dollars, such as "$0.10". Required.
 	Amount string `json:"amount"`
 	// Unit is what is counted: `requests`, `tokens`, `input_tokens`, `output_tokens`,
-	// `uncached_tokens` or `concurrent`. Required.
-	Unit Unit `json:"unit"`
+	// `uncached_tokens` or `concurrent`. Required, but for a cost_limit, which counts
+	// `usd` alone.
+	Unit Unit `json:"unit,omitempty"`
 	// Window is `minute`, `hour`, `day`, `week`, `month` or a duration such as "90s".
 	// Required but for `concurrent`.
 	Window string `json:"window,omitempty"`
@@ -130,7 +131,7 @@ type rule struct {
 }
 
 // compile checks a config and returns its rules.
-func (c *Config) compile(units []Unit) ([]*rule, error) {
+func (c *Config) compile(k *Kind) ([]*rule, error) {
 	if err := checkName("name", c.Name); err != nil {
 		return nil, err
 	}
@@ -160,13 +161,13 @@ func (c *Config) compile(units []Unit) ([]*rule, error) {
 		return nil, err
 	}
 	if len(c.Limits) == 0 {
-		return nil, errors.New("needs at least one limit, such as `limit 10k tokens per hour`")
+		return nil, fmt.Errorf("needs at least one limit, such as `%s`", k.example)
 	}
 
 	rules := make([]*rule, 0, len(c.Limits))
 	seen := make(map[string]bool)
 	for i := range c.Limits {
-		r, err := c.Limits[i].compile(zone, units)
+		r, err := c.Limits[i].compile(zone, k)
 		if err != nil {
 			return nil, fmt.Errorf("limits[%d]: %w", i, err)
 		}
@@ -176,6 +177,9 @@ func (c *Config) compile(units []Unit) ([]*rule, error) {
 		seen[r.store.ID] = true
 		r.shadow = r.shadow || c.Shadow
 		rules = append(rules, r)
+	}
+	if k.dollars() && len(c.UsageFields) > 0 {
+		return nil, errors.New("usage_fields do not tell input from output, which have prices of their own")
 	}
 	return rules, c.checkFields(rules)
 }
@@ -201,11 +205,14 @@ func (c *Config) checkFields(rules []*rule) error {
 	return nil
 }
 
-func (rc *Rule) compile(zone *time.Location, units []Unit) (*rule, error) {
-	if !slices.Contains(units, rc.Unit) {
-		return nil, fmt.Errorf("unit %q is none of %s", rc.Unit, join(units))
+func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
+	if k.dollars() && rc.Unit == "" {
+		rc.Unit = USD
 	}
-	amount, err := ParseAmount(rc.Amount)
+	if !slices.Contains(k.units, rc.Unit) {
+		return nil, fmt.Errorf("unit %q is none of %s", rc.Unit, join(k.units))
+	}
+	amount, err := rc.Unit.parse(rc.Amount)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +230,7 @@ func (rc *Rule) compile(zone *time.Location, units []Unit) (*rule, error) {
 		r.store.ID += " per " + id
 	}
 	if rc.Burst != "" {
-		if r.limit, err = ParseAmount(rc.Burst); err != nil {
+		if r.limit, err = rc.Unit.parse(rc.Burst); err != nil {
 			return nil, fmt.Errorf("burst: %w", err)
 		}
 		r.store.Refill = amount

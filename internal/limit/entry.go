@@ -21,6 +21,7 @@ type entry struct {
 	ticket  *store.Ticket
 	results []store.Result
 	charged []int64 // by rule, while the call was under way; nil if nothing was
+	quote   *quote  // what it may cost; nil where no dollars are counted
 	watch   watch
 
 	rulesBuf   [inline]*rule
@@ -38,7 +39,12 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	if f != nil {
 		return nil, f, nil
 	}
-	e := &entry{l: l}
+	if l.dollars {
+		if w.quote, f = l.quote(call, &w); f != nil {
+			return nil, f, nil
+		}
+	}
+	e := &entry{l: l, quote: w.quote}
 	e.rules = e.rulesBuf[:0]
 	takes := e.takesBuf[:0]
 	e.free = uncounted(call)
@@ -143,7 +149,7 @@ func (e *entry) Settle(o *meter.Outcome) {
 		if e.rules[i].unit == Requests {
 			return e.ticket.Lines[i].Charged
 		}
-		return e.rules[i].unit.Of(&used) - e.paid(i)
+		return e.amount(i, o, &used) - e.paid(i)
 	})
 }
 

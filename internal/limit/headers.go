@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -63,9 +64,12 @@ func roundUp(d time.Duration) int64 {
 	return n
 }
 
-// field is a number as structured fields have them (RFC 9651, 3.3.1): of fifteen
-// digits at most.
-func field(n int64) string {
+// field is an amount as structured fields have them (RFC 9651, 3.3.1): whole, and of
+// fifteen digits at most, so that dollars are told in millionths, rounded down.
+func (u Unit) field(n int64) string {
+	if u == USD {
+		n /= int64(money.Dollar / 1_000_000)
+	}
 	return strconv.FormatInt(min(n, 999_999_999_999_999), 10)
 }
 
@@ -82,6 +86,8 @@ const (
 	hLimitTokens       = "X-Ratelimit-Limit-Tokens"
 	hRemainingTokens   = "X-Ratelimit-Remaining-Tokens"
 	hResetTokens       = "X-Ratelimit-Reset-Tokens"
+	hLimitDollars      = "X-Ratelimit-Cost-Limit-Dollars"
+	hRemainingDollars  = "X-Ratelimit-Cost-Remaining-Dollars"
 )
 
 // fixedHeaders are the values that are the same for all calls under a rule. They
@@ -94,13 +100,16 @@ type fixedHeaders struct {
 }
 
 func newFixedHeaders(r *rule) fixedHeaders {
-	policy := strconv.Quote(r.words) + ";q=" + field(r.limit)
+	policy := strconv.Quote(r.words) + ";q=" + r.unit.field(r.limit)
+	if r.unit == USD {
+		policy += `;qu="microdollars"`
+	}
 	if r.length > 0 {
 		policy += ";w=" + strconv.FormatInt(roundUp(r.length), 10)
 	}
 	return fixedHeaders{
 		policy: []string{policy},
-		limit:  []string{strconv.FormatInt(r.limit, 10)},
+		limit:  []string{r.unit.number(r.limit)},
 		prefix: strconv.Quote(r.words) + ";r=",
 	}
 }
@@ -108,13 +117,15 @@ func newFixedHeaders(r *rule) fixedHeaders {
 // writeQuotas tells what is left of the tightest of the caller's own rules, and takes
 // away what the provider says: that is about the operator's account.
 func writeQuotas(h http.Header, qs []quota, now time.Time) {
-	var all, requests, tokens *quota
+	var all, requests, tokens, dollars *quota
 	for i := range qs {
 		q := &qs[i]
 		all = tightest(all, q)
 		switch {
 		case q.rule.unit == Requests:
 			requests = tightest(requests, q)
+		case q.rule.unit == USD:
+			dollars = tightest(dollars, q)
 		case q.rule.unit.Metered():
 			tokens = tightest(tokens, q)
 		}
@@ -124,14 +135,14 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 		return
 	}
 
-	values := make([]string, 0, 7)
+	values := make([]string, 0, 8)
 	add := func(name, value string) {
 		values = append(values, value)
 		h[name] = values[len(values)-1 : len(values) : len(values)]
 	}
-	left, reset := strconv.FormatInt(all.left(), 10), strconv.FormatInt(all.reset(now), 10)
+	left, reset := all.rule.unit.number(all.left()), strconv.FormatInt(all.reset(now), 10)
 	h[hPolicy] = all.rule.fixed.policy
-	add(hRateLimit, all.rule.fixed.prefix+field(all.left())+";t="+reset)
+	add(hRateLimit, all.rule.fixed.prefix+all.rule.unit.field(all.left())+";t="+reset)
 	h[hLimit] = limitValue(all)
 	add(hRemaining, left)
 	add(hReset, reset)
@@ -144,6 +155,10 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 		h[hLimitTokens] = limitValue(tokens)
 		add(hRemainingTokens, strconv.FormatInt(tokens.left(), 10))
 		add(hResetTokens, span(tokens.result.ResetAt.Sub(now)))
+	}
+	if dollars != nil {
+		h[hLimitDollars] = limitValue(dollars)
+		add(hRemainingDollars, USD.number(dollars.left()))
 	}
 }
 
@@ -159,7 +174,7 @@ func limitValue(q *quota) []string {
 	if q.result.Limit == q.rule.limit {
 		return q.rule.fixed.limit
 	}
-	return []string{strconv.FormatInt(q.result.Limit, 10)}
+	return []string{q.rule.unit.number(q.result.Limit)}
 }
 
 // span is a duration as OpenAI writes it: `6m0s`, `850ms`. It rounds up, so that

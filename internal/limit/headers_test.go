@@ -22,7 +22,7 @@ var structured = regexp.MustCompile(`^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*
 // ruleOf is a rule that is ready to be checked.
 func ruleOf(t testing.TB, line string) *rule {
 	t.Helper()
-	r, err := parse(t, line)[0].compile(time.UTC, units)
+	r, err := parse(t, line)[0].compile(time.UTC, TokenLimit)
 	if err != nil {
 		t.Fatal(err)
 	}

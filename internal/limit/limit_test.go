@@ -19,7 +19,7 @@ var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 // newTestLimiter is a limiter of one config that no app knows.
 func newTestLimiter(t testing.TB, c Config) *Limiter {
 	t.Helper()
-	l, err := newLimiter(&c, "token_limit")
+	l, err := newLimiter(&c, TokenLimit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -35,18 +36,26 @@ type Limiter struct {
 	output    bool // some rule counts output
 	shared    bool // all callers count in one counter
 	known     bool // the operator says who the consumers are
+	dollars   bool // what is counted is what calls cost
+	enforced  bool // some rule refuses
 	headers   bool
 	logger    *zap.Logger
 	often     often
+	byDefault meter.Pricer                 // prices where no handler brings prices; nil but for dollars
+	ahead     atomic.Pointer[llmapp.Ahead] // what stands further in; nil if nobody has looked
 	app       *llmapp.App
 }
 
-// Provision checks a config and makes a limiter of it, known to the llm app.
-func Provision(ctx caddy.Context, c *Config, directive string) (*Limiter, error) {
-	l, err := newLimiter(c, directive)
+// Provision checks a config and makes a limiter of it, known to the llm app. Limits in
+// dollars need to know who prices calls where no handler brings prices of its own; for
+// all others p is nil.
+func Provision(ctx caddy.Context, c *Config, k *Kind, p meter.Pricer) (*Limiter, error) {
+	directive := k.directive
+	l, err := newLimiter(c, k)
 	if err != nil {
 		return nil, c.in(directive, err)
 	}
+	l.byDefault = p
 	l.logger = ctx.Logger()
 
 	mod, err := ctx.App(llmapp.Name)
@@ -65,15 +74,16 @@ func Provision(ctx caddy.Context, c *Config, directive string) (*Limiter, error)
 }
 
 // newLimiter is a limiter that no app knows.
-func newLimiter(c *Config, directive string) (*Limiter, error) {
-	rules, err := c.compile(units)
+func newLimiter(c *Config, k *Kind) (*Limiter, error) {
+	rules, err := c.compile(k)
 	if err != nil {
 		return nil, err
 	}
+	directive := k.directive
 	c.Mode = cmp.Or(c.Mode, Reserve)
 	l := &Limiter{
 		id: instanceID(c, directive), directive: directive, config: c, key: keyParts(c.Key), rules: rules,
-		shared: !c.ConsumerBased && len(c.Key) == 0,
+		shared: !c.ConsumerBased && len(c.Key) == 0, dollars: k.dollars(),
 	}
 	if len(c.UsageFields) > 0 {
 		if l.fields, err = usage.NewFields(c.UsageFields); err != nil {
@@ -84,6 +94,7 @@ func newLimiter(c *Config, directive string) (*Limiter, error) {
 	l.headers = c.Headers == "on" || c.Headers == "" && !l.shared
 	for _, r := range rules {
 		l.metered = l.metered || r.unit.Metered()
+		l.enforced = l.enforced || !r.shadow
 		l.output = l.output || r.unit.Metered() && r.unit != InputTokens
 	}
 	return l, nil
@@ -128,8 +139,7 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	case call.Endpoint.Class.LeavesHTTP() && !l.metered && l.config.Unmetered != "allow":
 		return l.deny(w, r, call, next, notMetered("it opens a connection on which requests cannot be counted"))
 	}
-	usage.StripMethodOverride(r.Header)
-	call.Endpoint.StripUpgrade(r.Header)
+	Strip(r, call)
 	f, err := l.inspect(r, call)
 	if err != nil {
 		call.Refused(r, l.id)
@@ -155,11 +165,8 @@ func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 	if !l.metered {
 		return nil, nil
 	}
-	if err := call.Inspect(r); err != nil {
-		if f := RefusalOf(err); f != nil {
-			return f, nil
-		}
-		return nil, err
+	if f, err := Inspect(r, call); f != nil || err != nil {
+		return f, err
 	}
 	if f := l.endpoint(call); f != nil {
 		return f, nil
@@ -169,6 +176,21 @@ func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 		call.Seek(l.fields)
 	}
 	return nil, nil
+}
+
+// Strip takes out of a request what could make another call of it upstream.
+func Strip(r *http.Request, call *meter.Call) {
+	usage.StripMethodOverride(r.Header)
+	call.Endpoint.StripUpgrade(r.Header)
+}
+
+// Inspect reads what a request asks for. An error is not the client's doing.
+func Inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
+	err := call.Inspect(r)
+	if f := RefusalOf(err); f != nil {
+		return f, nil
+	}
+	return nil, err
 }
 
 // deny refuses a call. An instance in shadow lets it go on, uncounted.

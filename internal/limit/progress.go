@@ -42,7 +42,7 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 	}
 	actual := make([]int64, len(takes))
 	for k, i := range at {
-		amount := max(e.charged[i], e.rules[i].unit.Of(&used))
+		amount := max(e.charged[i], e.amount(i, o, &used))
 		actual[k] = amount - e.charged[i]
 		e.charged[i] = amount
 		e.spent(i, actual[k])

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -185,9 +186,8 @@ func TestRulesOfManyConfigsAreForgotten(t *testing.T) {
 }
 
 func TestOnlyBudgetsAreWatched(t *testing.T) {
-	l := newTestLimiter(t, Config{Limits: append(
-		parse(t, "5 requests per minute", "5 tokens per hour", "5 tokens per rolling 1h", "5 tokens per rolling 59m", "5 requests per day burst 9", "5 concurrent", "5 output_tokens per month shadow", "5 tokens per month"),
-	)})
+	l := newTestLimiter(t, Config{Limits: parse(t, "5 requests per minute", "5 tokens per hour", "5 tokens per rolling 1h", "5 tokens per rolling 59m",
+		"5 requests per day burst 9", "5 concurrent", "5 output_tokens per month shadow", "5 tokens per month")})
 	var got []string
 	for _, ru := range l.rules {
 		if ru.watched() {
@@ -200,8 +200,8 @@ func TestOnlyBudgetsAreWatched(t *testing.T) {
 }
 
 func TestDollarsOfAnEventAreDecimal(t *testing.T) {
-	if got := amountOf("usd", 1_500_000_000_000); got != "1.500000000000" && got != "1.5" {
-		t.Errorf("%v", got)
+	if got, want := amountOf(USD, 1_500_000_000_000), money.USD(1_500_000_000_000).String(); got != want {
+		t.Errorf("%v, want %s", got, want)
 	}
 	if got := amountOf(Tokens, 7); got != int64(7) {
 		t.Errorf("%v", got)

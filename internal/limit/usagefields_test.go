@@ -21,7 +21,7 @@ func TestUsageFieldsAreChecked(t *testing.T) {
 		{"a path twice", "10k tokens per hour", []string{"n", "n"}, `usage_fields: field "n" is named twice`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l, err := newLimiter(&Config{Limits: parse(t, tc.limit), UsageFields: tc.fields}, "token_limit")
+			l, err := newLimiter(&Config{Limits: parse(t, tc.limit), UsageFields: tc.fields}, TokenLimit)
 			switch {
 			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
 				t.Errorf("got error %v, want one with %q", err, tc.want)

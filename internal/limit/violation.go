@@ -61,12 +61,8 @@ func (l *Limiter) tooLarge(e *entry, takes []store.Take, w *wants) *Refusal {
 		if ru.shadow || !e.refuses(i) || takes[i].Need <= limit {
 			continue
 		}
-		f.Message = fmt.Sprintf("this call may use up to %d of a limit of %d %s", takes[i].Need, limit, ru.words)
-		room := limit
-		if ru.unit != OutputTokens {
-			room -= w.input
-		}
-		if most := room / max(w.choices, 1); ru.unit != InputTokens && most > 0 {
+		f.Message = fmt.Sprintf("this call may use up to %s of a limit of %s %s", ru.unit.words(takes[i].Need), ru.unit.words(limit), ru.words)
+		if most := w.fits(ru.unit, limit); most > 0 {
 			f.Message += fmt.Sprintf("; a cap of %d output tokens fits", most)
 		} else {
 			f.Message += "; a shorter prompt fits"
@@ -88,11 +84,11 @@ func (v *violation) message(now time.Time) string {
 	if v.rule.unit == Concurrent {
 		return fmt.Sprintf("limit of concurrent calls reached: limit %d, at work %d", v.result.Limit, v.result.Held)
 	}
-	held := ""
+	held, u := "", v.rule.unit
 	if v.result.Held > 0 {
-		held = fmt.Sprintf(", held by calls at work %d", v.result.Held)
+		held = ", held by calls at work " + u.words(v.result.Held)
 	}
-	return fmt.Sprintf("limit of %s reached: limit %d, used %d%s%s", v.rule.words, v.result.Limit, v.result.Used, held, reset)
+	return fmt.Sprintf("limit of %s reached: limit %s, used %s%s%s", v.rule.words, u.words(v.result.Limit), u.words(v.result.Used), held, reset)
 }
 
 // ban sets the fields that say which limit is used up.
@@ -107,7 +103,7 @@ func (v *violation) ban(h http.Header, model, modelType string, now time.Time) {
 	// these three belong together: what another instance said of its own rules, which
 	// still have room, must not stand beside them
 	if h.Del(hLimit); v.public {
-		h.Set(hLimit, strconv.FormatInt(v.result.Limit, 10))
+		h.Set(hLimit, v.rule.unit.number(v.result.Limit))
 	}
 	h.Set(hRemaining, "0")
 	named := quota{v.rule, &v.result}
@@ -147,7 +143,7 @@ func (f *Refusal) setPlaceholders(repl *caddy.Replacer, instance string) {
 		set("reset", v.result.ResetAt.UTC().Format(time.RFC3339))
 	}
 	if v.public {
-		set("limit", v.result.Limit)
-		set("used", v.result.Used)
+		set("limit", v.rule.unit.number(v.result.Limit))
+		set("used", v.rule.unit.number(v.result.Used))
 	}
 }

@@ -19,6 +19,8 @@ type wants struct {
 	writeCap bool
 	choices  int64
 	more     int64
+	// quote is what it may cost; nil where no dollars are counted.
+	quote *quote
 }
 
 // leastCap and mostCap bound the cap that a call is given which names none, in
@@ -75,6 +77,7 @@ func (l *Limiter) worst(call *meter.Call) (wants, *Refusal) {
 // take is what to take of one rule.
 func (l *Limiter) take(ru *rule, w *wants) store.Take {
 	t := store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: ru.shadow}
+	more := w.more
 	switch ru.unit {
 	case Requests:
 		t.Charge = 1
@@ -82,6 +85,11 @@ func (l *Limiter) take(ru *rule, w *wants) store.Take {
 	case Concurrent:
 		t.Hold = 1
 		return t
+	case USD:
+		t.Hold, more = 0, 0
+		if w.quote != nil {
+			t.Hold, more = w.quote.hold, w.quote.more
+		}
 	case InputTokens:
 		t.Hold = w.input
 	case OutputTokens:
@@ -95,8 +103,8 @@ func (l *Limiter) take(ru *rule, w *wants) store.Take {
 	case Reserve: // any room will do
 	case Strict:
 		t.Need = max(t.Hold, 1)
-		if w.more > 0 && ru.unit != InputTokens {
-			t.HoldMost = add(t.Hold, w.more)
+		if more > 0 && ru.unit != InputTokens {
+			t.HoldMost = add(t.Hold, more)
 		}
 	}
 	return t
@@ -114,10 +122,33 @@ func (w *wants) capWithin(e *entry) int64 {
 			most = min(most, e.results[i].Got)
 		case Tokens, UncachedTokens:
 			most = min(most, e.results[i].Got-w.input)
+		case USD:
+			if e.quote != nil && e.quote.known {
+				most = min(most, e.quote.outputWithin(e.results[i].Got, most/w.choices)*w.choices)
+			}
 		default: // counts no output
 		}
 	}
 	return most / w.choices
+}
+
+// fits is the largest cap for each choice with which the call is within a limit; 0 if
+// there is none.
+func (w *wants) fits(u Unit, limit int64) int64 {
+	choices := max(w.choices, 1)
+	switch u {
+	case InputTokens:
+		return 0
+	case OutputTokens:
+		return limit / choices
+	case USD:
+		if w.quote == nil || w.output == 0 {
+			return 0
+		}
+		return w.quote.outputWithin(limit, w.output/choices)
+	default:
+		return (limit - w.input) / choices
+	}
 }
 
 func capRequired() *Refusal {

@@ -100,7 +100,7 @@ func (e *entry) tell(i int, percent, used int64) {
 
 // amountOf is an amount as the admin API has it: dollars are decimal strings.
 func amountOf(u Unit, n int64) any {
-	if u == "usd" {
+	if u == USD {
 		return money.USD(n).String()
 	}
 	return n

@@ -35,7 +35,7 @@ func TestWindowsHaveWordsAndAnID(t *testing.T) {
 	} {
 		t.Run(tc.rule+" "+tc.zone, func(t *testing.T) {
 			c := Config{Limits: parse(t, tc.rule), Timezone: tc.zone}
-			rules, err := c.compile(units)
+			rules, err := c.compile(TokenLimit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,11 +58,11 @@ func TestWindowsHaveWordsAndAnID(t *testing.T) {
 
 func TestAnIDDoesNotDependOnTheAmount(t *testing.T) {
 	a, b := Config{Limits: parse(t, "5 tokens per hour burst 7")}, Config{Limits: parse(t, "6 tokens per 60m burst 8 shadow")}
-	ra, err := a.compile(units)
+	ra, err := a.compile(TokenLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rb, err := b.compile(units)
+	rb, err := b.compile(TokenLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestConfigsAreRefused(t *testing.T) {
 		{"two concurrent limits", rules("1 concurrent", "2 concurrent"), []string{"concurrent", "twice"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := tc.config.compile(units)
+			_, err := tc.config.compile(TokenLimit)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -142,14 +142,14 @@ func TestConfigsAreRefused(t *testing.T) {
 func TestRulesOfOneUnitMayHaveSeveralWindows(t *testing.T) {
 	c := Config{Limits: parse(t, "1 tokens per hour", "1 tokens per 1h", "1 tokens per rolling 1h", "1 tokens per 1h burst 1",
 		"1 input_tokens per hour", "1 requests per hour", "1 concurrent")}
-	if _, err := c.compile(units); err != nil {
+	if _, err := c.compile(TokenLimit); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestCompilingChangesNothing(t *testing.T) {
 	c := Config{Limits: parse(t, "1 tokens per hour")}
-	if _, err := c.compile(units); err != nil {
+	if _, err := c.compile(TokenLimit); err != nil {
 		t.Fatal(err)
 	}
 	if c.Mode != "" || c.Timezone != "" || c.Unmetered != "" || c.Headers != "" {

@@ -41,10 +41,10 @@ type usageRow struct {
 	Consumer    string     `json:"consumer"` // empty for the counter that all share
 	Model       string     `json:"model"`    // empty for a rule over all models
 	Unit        string     `json:"unit"`
-	Limit       int64      `json:"limit"`
-	Used        int64      `json:"used"`
-	Reserved    int64      `json:"reserved"`
-	Remaining   int64      `json:"remaining"`
+	Limit       amount     `json:"limit"`
+	Used        amount     `json:"used"`
+	Reserved    amount     `json:"reserved"`
+	Remaining   amount     `json:"remaining"`
 	WindowStart *time.Time `json:"window_start"`
 	ResetsAt    *time.Time `json:"resets_at"`
 }
@@ -153,7 +153,8 @@ func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance,
 		res.Limit = info.Limit
 		rows = append(rows, usageRow{
 			Instance: in.ID(), Rule: info.Words, Consumer: e.Consumer, Unit: info.Unit,
-			Limit: res.Limit, Used: res.Used, Reserved: res.Held, Remaining: res.Remaining(),
+			Limit: info.amount(res.Limit), Used: info.amount(res.Used),
+			Reserved: info.amount(res.Held), Remaining: info.amount(res.Remaining()),
 			WindowStart: instant(res.WindowStart), ResetsAt: instant(res.ResetAt),
 		})
 	}
@@ -213,7 +214,7 @@ type limitEntry struct {
 type limitRule struct {
 	Rule   string `json:"rule"`
 	Unit   string `json:"unit"`
-	Limit  int64  `json:"limit"`
+	Limit  amount `json:"limit"`
 	Shadow bool   `json:"shadow,omitempty"`
 }
 
@@ -230,7 +231,7 @@ func (*Admin) limits(w http.ResponseWriter, r *http.Request) error {
 			Key: in.Key(), Mode: in.Mode(), Rules: []limitRule{},
 		}
 		for _, info := range in.Rules() {
-			e.Rules = append(e.Rules, limitRule{Rule: info.Words, Unit: info.Unit, Limit: info.Limit, Shadow: info.Shadow})
+			e.Rules = append(e.Rules, limitRule{Rule: info.Words, Unit: info.Unit, Limit: info.amount(info.Limit), Shadow: info.Shadow})
 		}
 		answer.Limits = append(answer.Limits, e)
 	}

@@ -88,10 +88,10 @@ func TestUsageRows(t *testing.T) {
 		t.Errorf("the window is %v to %v", tokens.WindowStart, tokens.ResetsAt)
 	}
 	tokens.WindowStart, tokens.ResetsAt = nil, nil
-	if want := (usageRow{Instance: "rows", Rule: "tokens per day", Consumer: "shop", Unit: "tokens", Limit: 1000, Used: 300, Reserved: 50, Remaining: 650}); tokens != want {
+	if want := (usageRow{Instance: "rows", Rule: "tokens per day", Consumer: "shop", Unit: "tokens", Limit: amount{n: 1000}, Used: amount{n: 300}, Reserved: amount{n: 50}, Remaining: amount{n: 650}}); tokens != want {
 		t.Errorf("got  %+v\nwant %+v", tokens, want)
 	}
-	if want := (usageRow{Instance: "rows", Rule: "concurrent", Consumer: "shop", Unit: "concurrent", Limit: 3, Reserved: 1, Remaining: 2}); concurrent != want {
+	if want := (usageRow{Instance: "rows", Rule: "concurrent", Consumer: "shop", Unit: "concurrent", Limit: amount{n: 3}, Reserved: amount{n: 1}, Remaining: amount{n: 2}}); concurrent != want {
 		t.Errorf("got  %+v\nwant %+v", concurrent, want)
 	}
 

@@ -41,8 +41,11 @@ type App struct {
 	logger   *zap.Logger
 	ctx      caddy.Context
 
+	routes func() error // checkRoutes, once
+
 	mu        sync.Mutex
 	instances []Instance
+	starters  []func()
 }
 
 // Meter says how calls are metered.
@@ -120,6 +123,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the app. It changes nothing that a running config uses.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx, a.logger = ctx, ctx.Logger()
+	a.routes = sync.OnceValue(a.checkRoutes)
 	if err := a.Meters.check(); err != nil {
 		return err
 	}
@@ -176,14 +180,30 @@ func (m *Meter) check() error {
 // Start puts the options in force, now that the config is to run, and refuses a
 // config whose routes could let calls pass uncounted.
 func (a *App) Start() error {
-	if err := a.checkRoutes(); err != nil {
+	if err := a.Routes(); err != nil {
 		return err
 	}
 	started.mu.Lock()
 	defer started.mu.Unlock()
 	started.apps = append(started.apps, a)
 	a.apply()
+	for _, f := range a.starters {
+		f()
+	}
 	return nil
+}
+
+// Routes walks the routes of the config, once, and says what is wrong with them. Servers
+// may start before this app does: what the walk tells limiters has been told when it
+// returns. The config must have been provisioned.
+func (a *App) Routes() error { return a.routes() }
+
+// OnStart has f called when the config is to run. It must be called while the config is
+// provisioned.
+func (a *App) OnStart(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.starters = append(a.starters, f)
 }
 
 // apply puts the options in force.

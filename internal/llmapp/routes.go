@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/fileserver"
 	maphandler "github.com/caddyserver/caddy/v2/modules/caddyhttp/map"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 	"go.uber.org/zap"
 )
@@ -42,6 +43,8 @@ var responders = []string{"http.handlers.reverse_proxy", "http.handlers.static_r
 // checkRoutes refuses a config in which calls could pass a limiter by without a
 // word, and warns of what may be meant so.
 func (a *App) checkRoutes() error {
+	var sights []*sight
+	defer func() { tell(sights) }()
 	mod, err := a.ctx.AppIfConfigured("http")
 	if err != nil || mod == nil {
 		return nil //nolint:nilerr // without an HTTP app there are no routes
@@ -59,6 +62,7 @@ func (a *App) checkRoutes() error {
 		if _, err := w.routes(srv.Routes, position{}); err != nil {
 			return fmt.Errorf("server %s: %w", name, err)
 		}
+		w.standalone = true
 		for named, route := range srv.NamedRoutes {
 			if _, err := w.routes(caddyhttp.RouteList{*route}, position{}); err != nil {
 				return fmt.Errorf("server %s: named route %s: %w", name, named, err)
@@ -70,7 +74,9 @@ func (a *App) checkRoutes() error {
 		for _, message := range w.warnings {
 			a.logger.Warn(message, zap.String("server", name))
 		}
+		w.standalone = false
 		if srv.Errors == nil {
+			sights = append(sights, w.sights...)
 			continue
 		}
 		before := w.limiters
@@ -79,6 +85,7 @@ func (a *App) checkRoutes() error {
 		if _, err := w.routes(srv.Errors.Routes, position{auth: true}); err != nil {
 			return fmt.Errorf("server %s: handle_errors: %w", name, err)
 		}
+		sights = append(sights, w.sights...)
 		if before > 0 && before == w.limiters && proxies(srv.Errors.Routes) {
 			a.logger.Warn("handle_errors has an upstream: what it answers is not metered unless a limiter stands in handle_errors too",
 				zap.String("server", name))
@@ -94,26 +101,40 @@ type walk struct {
 	unnamed  []string // limiters by consumer with no api_key_auth before them
 	warnings []string
 	named    map[string]*caddyhttp.Route
-	invoked  []string        // the named routes that lead to this place
-	defined  map[string]bool // placeholders that map handlers define
+	invoked  []string // the named routes that lead to this place
+	sights   []*sight // what lookouts see
+	// standalone is set while named routes are walked that may have been invoked before
+	standalone bool
+	defined    map[string]bool // placeholders that map handlers define
 }
 
 // position is what stands before a place in the chain.
 type position struct {
-	answered string   // a responder that answers every call before this place
-	matched  []string // matchers for which a responder stands before this place
-	consumer string   // a limiter by consumer before this place, with no api_key_auth before it
-	auth     bool     // an api_key_auth that every call passes
-	limited  bool     // a limiter that every call passes
-	partly   string   // a limiter that only calls with a certain matcher pass
+	answered string    // a responder that answers every call before this place
+	matched  []string  // matchers for which a responder stands before this place
+	consumer string    // a limiter by consumer before this place, with no api_key_auth before it
+	auth     bool      // an api_key_auth that every call passes
+	limited  bool      // a limiter that every call passes
+	partly   string    // a limiter that only calls with a certain matcher pass
+	open     []opening // the lookouts before this place
 }
 
 // routes follows a list of routes and returns what stands before its end.
 func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error) {
+	group := ""
+	var left []opening // of the routes of one group, which exclude each other
 	for i := range routes {
 		route := &routes[i]
 		matchers := describe(route.MatcherSets)
+		if route.Group != group {
+			at.join(left)
+			group, left = route.Group, nil
+		}
 		inner := at
+		if matchers != "" || route.Group != "" {
+			inner = at.partial()
+		}
+		outside := len(inner.open)
 		if matchers != "" && slices.Contains(at.matched, matchers) {
 			inner.answered = "a handler with the same matcher"
 		}
@@ -122,6 +143,15 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 			if inner, err = w.handler(h, inner); err != nil {
 				return at, err
 			}
+		}
+		if opened := inner.open[min(outside, len(inner.open)):]; !route.Terminal && inner.answered == "" {
+			if route.Group != "" {
+				left = append(left, opened...)
+			} else {
+				at.join(opened)
+			}
+		} else if matchers != "" || route.Group != "" {
+			at = at.partial() // some calls end here
 		}
 		switch {
 		case route.Group != "":
@@ -175,6 +205,13 @@ func (w *walk) handler(h any, at position) (position, error) {
 			}
 			at.auth = true
 			w.auths++
+		case RolePricer:
+			if at.answered != "" {
+				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be priced; put it before", name, at.answered)
+			}
+			if pr, ok := h.(pricing); ok {
+				at.priced(pr.Pricer())
+			}
 		case RoleLimiter, RoleConsumerLimiter:
 			w.limiters++
 			at.limited = true
@@ -186,6 +223,9 @@ func (w *walk) handler(h any, at position) (position, error) {
 				w.unnamed = append(w.unnamed, name)
 			}
 		}
+		if l, ok := h.(Lookout); ok {
+			w.watch(l, &at)
+		}
 		if k, ok := h.(keyed); ok {
 			for _, ph := range k.UnknownPlaceholders() {
 				if !w.defined[ph] {
@@ -194,6 +234,9 @@ func (w *walk) handler(h any, at position) (position, error) {
 			}
 		}
 		return at, nil
+	}
+	if rp, ok := h.(*reverseproxy.Handler); ok {
+		at.proxied(rp)
 	}
 	if rw, ok := h.(*rewrite.Rewrite); ok && rw.URI != "" && at.limited {
 		w.warn("a rewrite behind a limiter changes what is called: what a call costs, and whether it is free, was told by the path before it; put the rewrite first")

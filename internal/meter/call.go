@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/caddyserver/caddy/v2"
+
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
@@ -34,6 +36,9 @@ type Call struct {
 	late      bool   // the client had gone before the call was served
 	entries   []Entry
 	fields    []*usage.Fields // what is sought in the answer besides
+	repl      *caddy.Replacer // knows which upstream was called; nil outside of Caddy
+	pricer    Pricer          // nil if no handler has brought one
+	byDefault Pricer          // what prices where none has
 	refusedBy string
 	shadowed  []string
 	ended     bool

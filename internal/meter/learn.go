@@ -92,6 +92,7 @@ func (l *learned) entry(model string) *modelUse {
 type modelUse struct {
 	mu                   sync.Mutex
 	input, output, total quantiles
+	cost                 quantiles // in picodollars
 	ratio                ratio
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
@@ -35,6 +36,8 @@ type logEntry struct {
 	usage                  usage.Usage // of all models
 	other                  int64       // tokens of it that other models used
 	source                 Source
+	cost                   money.USD
+	costStatus             CostStatus
 	refusedBy              string
 	shadowed               []string
 }
@@ -45,7 +48,7 @@ func (e *logEntry) set(c *Call, r *http.Request) {
 	*e = logEntry{
 		consumer: Var(r, VarApplication), keyID: Var(r, VarKeyID), group: Var(r, VarGroup),
 		api: c.Endpoint.API, model: clip(c.Model()), served: clip(o.ServedModel),
-		usage: o.All(), source: o.Source, refusedBy: c.refusedBy, shadowed: c.shadowed,
+		usage: o.All(), source: o.Source, cost: o.Cost, costStatus: o.CostStatus, refusedBy: c.refusedBy, shadowed: c.shadowed,
 	}
 	if e.consumer == "" {
 		e.consumer = DefaultConsumer
@@ -82,6 +85,9 @@ func (e *logEntry) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		enc.AddInt64("cache_write_tokens", u.CacheWrite5m+u.CacheWrite1h)
 		enc.AddInt64("reasoning_tokens", u.Reasoning)
 		enc.AddInt64("other_tokens", e.other)
+	}
+	if e.costStatus != "" && e.costStatus != CostUnpriced {
+		enc.AddString("cost_usd", e.cost.String())
 	}
 	enc.AddString("usage_source", string(e.source))
 	addString(enc, "refused_by", e.refusedBy)

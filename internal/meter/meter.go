@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
@@ -93,6 +94,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 		return before
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
+	c.repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
 	default:

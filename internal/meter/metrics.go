@@ -40,5 +40,6 @@ func (c *Call) count(r *http.Request, expected expectation) {
 		Status: o.Status, Refused: c.refusedBy != "", Source: string(o.Source),
 		Model: cmp.Or(o.ServedModel, c.Model()), Usage: &o.Usage, Other: o.Other,
 		ExpectedInput: expected.input, ExpectedOutput: expected.output,
+		Cost: o.Cost, Unpriced: o.CostStatus == CostUnpriced,
 	})
 }

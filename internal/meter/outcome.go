@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
@@ -29,6 +30,13 @@ type Outcome struct {
 	Source Source
 	// ServedModel is the model that answered, empty if the response names none.
 	ServedModel string
+	// Terms are what the response said of how it is billed.
+	Terms usage.Terms
+	// Cost is what the call costs by CostStatus, which is empty if nobody prices it.
+	// Where it is unpriced, Cost is only what is known of it: 0, or what those turns of a
+	// session cost that have a price.
+	Cost       money.USD
+	CostStatus CostStatus
 	// Status is what the client got, or the one that the handler's error stands for. It
 	// is 0 if nothing was answered, and 499 where reverse_proxy notes that the client
 	// went away before there was an answer.
@@ -62,7 +70,7 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		c.tap.tunnel.outcome(o)
 		return o
 	}
-	o.ServedModel, o.Other = report.Model, report.Other
+	o.ServedModel, o.Other, o.Terms = report.Model, report.Other, report.Terms
 
 	if report.Found && (report.Complete || report.Failed) {
 		o.Usage, o.Source = report.Usage, SourceReported

@@ -71,6 +71,7 @@ func (c *charges) add(t *usage.Turn) {
 		u.Output = max(u.Output, t.DeliveredTokens(), c.call.ExpectedOutput())
 		source = SourceEstimated
 	}
+	c.call.priceTurn(o, t, &u, source)
 	o.Usage.Add(&u)
 	for i := range t.Other {
 		o.addOther(&t.Other[i])

@@ -154,6 +154,8 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 	}
 	expected := c.expectation() // before it learns from the answer
 	o := c.outcome(r, err, returned)
+	c.price(o)
+	c.tellCost(r)
 	for _, e := range c.entries {
 		e.Settle(o)
 	}

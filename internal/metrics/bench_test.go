@@ -12,7 +12,7 @@ func oneCall(s *Set) *Call {
 	c := &Call{
 		Consumer: Consumer{"app-a", true}, API: "openai.chat", Status: 200, Source: "reported", Model: "gpt-5-2025-08-07",
 		Usage:         &usage.Usage{Input: 1000, Output: 500, CacheRead: 100, Reasoning: 20},
-		ExpectedInput: 900, ExpectedOutput: 1024, Cost: 1_000_000, Priced: true,
+		ExpectedInput: 900, ExpectedOutput: 1024, Cost: 1_000_000,
 	}
 	s.Ended(c)
 	return c

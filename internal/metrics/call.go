@@ -50,10 +50,9 @@ type Call struct {
 	// ExpectedInput and ExpectedOutput are what the call was expected to use before
 	// it began, in tokens; both 0 where nothing was expected.
 	ExpectedInput, ExpectedOutput int64
-	// Cost is what the call cost, with the other models inside it, if Priced is set. A
-	// cost below zero counts as zero.
-	Cost   money.USD
-	Priced bool
+	// Cost is what the call cost, as far as it is known, with the other models inside it.
+	// Below zero it counts as zero.
+	Cost money.USD
 	// Unpriced is set if the call used something and its price is not known.
 	Unpriced bool
 }
@@ -71,7 +70,7 @@ func (s *Set) Ended(c *Call) {
 			s.sourceOf[i].Inc()
 		}
 	}
-	if c.Usage == nil || !c.Priced && !c.Unpriced && c.Usage.Total() == 0 && len(c.Other) == 0 {
+	if c.Usage == nil || c.Usage.Total() == 0 && len(c.Other) == 0 && c.Cost <= 0 && !c.Unpriced {
 		return
 	}
 	reported := c.Source == sources[0]
@@ -80,8 +79,8 @@ func (s *Set) Ended(c *Call) {
 	for i := range c.Other {
 		who.used(s, s.models.of(c.Other[i].Model, reported), &c.Other[i].Usage)
 	}
-	if c.Priced {
-		u.cost.add(max(0, c.Cost))
+	if c.Cost > 0 {
+		u.cost.add(c.Cost)
 	}
 	if c.Unpriced {
 		s.unpriced.WithLabelValues(m.label).Inc()

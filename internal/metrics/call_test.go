@@ -23,7 +23,7 @@ func countAll(s *Set) {
 		Consumer: Consumer{"app-a", true}, API: "openai.chat", Status: 200, Source: "reported", Model: "gpt-5",
 		Usage:         &usage.Usage{Input: 100, Output: 50, CacheRead: 10, CacheWrite5m: 3, CacheWrite1h: 4, Reasoning: 20},
 		Other:         []usage.ModelUsage{{Model: "gpt-image-1", Usage: usage.Usage{Input: 7, Output: 8}}},
-		ExpectedInput: 90, ExpectedOutput: 1024, Cost: money.Dollar / 4, Priced: true, Unpriced: true,
+		ExpectedInput: 90, ExpectedOutput: 1024, Cost: money.Dollar / 4, Unpriced: true,
 	})
 	s.Refused("tier", "tokens per hour", false)
 	s.Threshold(&Consumer{"app-a", true}, "tier", "usd per day", 80)
@@ -103,12 +103,23 @@ func TestCostIsSummedToThePicodollar(t *testing.T) {
 	})
 }
 
-func TestCostBelowNothingCountsAsNothing(t *testing.T) {
+func TestCallWithoutUseMakesNoSeries(t *testing.T) {
 	s := New()
-	s.Ended(&Call{Status: 200, Source: "reported", Model: "m", Usage: &usage.Usage{Input: 1}, Cost: -1, Priced: true})
-	if got, ok := values(t, s, "llm_cost_usd_total")["consumer=default,model=m"]; got != 0 || !ok {
-		t.Errorf("%v, %v", got, ok)
+	for _, cost := range []money.USD{0, -1} {
+		s.Ended(&Call{Status: 200, Source: "none", Model: "m", Usage: new(usage.Usage), Cost: cost})
 	}
+	for _, name := range []string{"llm_tokens_total", "llm_cost_usd_total", "llm_cost_unpriced_total"} {
+		expect(t, s, name, nil)
+	}
+}
+
+func TestCallThatCostsWithoutTokens(t *testing.T) {
+	s := New()
+	s.Ended(&Call{Status: 200, Source: "reported", Model: "dall-e-3", Usage: &usage.Usage{Images: 2}, Cost: money.Dollar})
+	s.Ended(&Call{Status: 200, Source: "none", Model: "batch", Usage: new(usage.Usage), Unpriced: true})
+	expect(t, s, "llm_cost_usd_total", map[string]float64{"consumer=default,model=dall-e-3": 1})
+	expect(t, s, "llm_cost_unpriced_total", map[string]float64{"model=other": 1})
+	expect(t, s, "llm_tokens_total", nil)
 }
 
 func TestInventedConsumersShareOneLabel(t *testing.T) {
@@ -147,7 +158,7 @@ func TestInventedModelsShareOneLabel(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := New()
 			for i := range 10_000 {
-				s.Ended(&Call{Status: 200, Source: tt.source, Model: fmt.Sprintf("m-%d", i), Usage: &usage.Usage{Input: 1}, ExpectedInput: 1, Priced: true, Cost: 1})
+				s.Ended(&Call{Status: 200, Source: tt.source, Model: fmt.Sprintf("m-%d", i), Usage: &usage.Usage{Input: 1}, ExpectedInput: 1, Cost: 1})
 			}
 			total := 0.
 			got := values(t, s, "llm_tokens_total")
@@ -173,7 +184,7 @@ func TestConsumersTimesModelsAreBounded(t *testing.T) {
 		for m := range 100 {
 			s.Ended(&Call{
 				Consumer: Consumer{fmt.Sprintf("app-%d", c), true}, Status: 200, Source: "reported",
-				Model: fmt.Sprintf("m-%d", m), Usage: &usage.Usage{Output: 1}, Priced: true,
+				Model: fmt.Sprintf("m-%d", m), Usage: &usage.Usage{Output: 1}, Cost: 1,
 			})
 		}
 	}
@@ -198,7 +209,7 @@ func TestCountsAreKeptFromManyGoroutines(t *testing.T) {
 			for i := range 500 {
 				s.Ended(&Call{
 					Consumer: Consumer{fmt.Sprintf("app-%d", i%7), true}, API: "x", Status: 200, Source: "reported",
-					Model: fmt.Sprintf("m-%d", (g+i)%11), Usage: &usage.Usage{Input: 2}, Priced: true, Cost: money.Dollar / 2,
+					Model: fmt.Sprintf("m-%d", (g+i)%11), Usage: &usage.Usage{Input: 2}, Cost: money.Dollar / 2,
 				})
 			}
 		})

@@ -10,7 +10,6 @@ var anthropicFamily = family{
 		antType:        {"type", word},
 		antModel:       {"model", word},
 		antUsage:       {"usage", fragment},
-		antStop:        {"delta.stop_reason", word},
 		antStartModel:  {"message.model", word},
 		antStartUsage:  {"message.usage", fragment},
 		antResultModel: {"result.message.model", word},
@@ -27,7 +26,6 @@ const (
 	antType = iota
 	antModel
 	antUsage
-	antStop
 	antStartModel
 	antStartUsage
 	antResultModel
@@ -42,7 +40,6 @@ func extractAnthropic(v view, t *tally) bool {
 	case "message_start":
 		t.served(v, antStartModel)
 		t.unended = true
-		t.choices.note(0, false)
 		a.merge(v.raw(antStartUsage))
 	case "content_block_start", "content_block_delta":
 		t.streamed += v.text(antText)
@@ -50,9 +47,6 @@ func extractAnthropic(v view, t *tally) bool {
 	case "message_delta":
 		// The spec allows several; each is cumulative.
 		t.unended, t.ended = true, true
-		if v.kind(antStop) == typeString {
-			t.choices.note(0, true)
-		}
 		a.final = a.merge(v.raw(antUsage)) || a.final
 	case "message_stop":
 		t.complete = t.complete || a.final
@@ -73,6 +67,7 @@ func extractAnthropic(v view, t *tally) bool {
 		var line anthropicTally
 		if line.merge(raw) {
 			t.add(line.usage())
+			t.terms.takeTerms(&line.terms)
 		}
 	default:
 		return false
@@ -93,6 +88,7 @@ type anthropicTally struct {
 	thinking optional
 	searches optional
 
+	terms      Terms
 	iterations []iteration
 	final      bool // the output was said, not only where it began
 }
@@ -110,11 +106,24 @@ func (a *anthropicTally) merge(raw []byte) bool {
 		return false
 	}
 	a.mergeCounts(v)
+	var cost reportedCost // of those who offer other vendors' models
 	members(v, func(name string, v gjson.Result) {
-		if name == "iterations" && v.IsArray() {
-			a.iterations = readIterations(v)
+		switch name {
+		case "iterations":
+			if v.IsArray() {
+				a.iterations = readIterations(v)
+			}
+		case "service_tier":
+			say(&a.terms.ServiceTier, v.Str)
+		case "speed":
+			say(&a.terms.Speed, v.Str)
+		case "inference_geo":
+			say(&a.terms.Geo, v.Str)
+		default:
+			cost.take(name, v)
 		}
 	})
+	a.terms.takeCost(&cost)
 	return a.input.known || a.output.known
 }
 

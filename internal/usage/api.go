@@ -130,7 +130,7 @@ var apiRows = [...]apiRow{
 	OpenAIModerations: {name: "openai.moderations", silent: true, usage: "nowhere: it is free"},
 	TGIGenerate: {
 		name: "tgi.generate", streams: "SSE",
-		usage: "`details`, else the `X-Prompt-Tokens` and `X-Generated-Tokens` header; SGLang: nowhere",
+		usage: "`details`, else the `X-Prompt-Tokens` and `X-Generated-Tokens` header; SGLang: `meta_info`, in streams the last of each answer",
 	},
 	TGIStream: {name: "tgi.generate", streams: "SSE", usage: "`details` of the last event"},
 	LlamaCPPCompletion: {

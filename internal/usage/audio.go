@@ -60,6 +60,7 @@ func extractAudio(v view, t *tally) bool {
 	if !ok {
 		return true
 	}
+	t.terms.takeCost(&tokens.cost)
 	u := tokens.usage(true)
 	if speech && !tokens.out.audio.known {
 		u.AudioOut = u.Output
@@ -75,7 +76,7 @@ func extractTranscript(v view, t *tally) {
 	t.served(v, audModel)
 	t.fault(v, audError)
 	t.streamed += v.text(audText)
-	if u, ok := readUsage(v.raw(audUsage), true); ok {
+	if u, ok := t.readUsage(v.raw(audUsage), true); ok {
 		t.report(u)
 		return
 	}

@@ -8,6 +8,7 @@ var batchFamily = family{
 		batchBody:  {"response.body", mark},
 		batchModel: {"response.body.model", word},
 		batchUsage: {"response.body.usage", fragment},
+		batchTier:  {"response.body.service_tier", word},
 	},
 	extract: func(v view, t *tally) bool {
 		if v.kind(batchBody) != typeObject {
@@ -15,6 +16,7 @@ var batchFamily = family{
 		}
 		t.served(v, batchModel)
 		t.output = true
+		say(&t.terms.ServiceTier, v.word(batchTier))
 		if u, ok := readUsage(v.raw(batchUsage), true); ok {
 			t.add(u)
 		}
@@ -26,6 +28,7 @@ const (
 	batchBody = iota
 	batchModel
 	batchUsage
+	batchTier
 )
 
 // ocrFamily is Mistral's OCR, which is billed by the page.
@@ -34,16 +37,17 @@ var ocrFamily = family{
 	positions: []position{
 		ocrModel: {"model", word},
 		ocrPages: {"usage_info.pages_processed", word},
+		ocrNoted: {"usage_info.pages_processed_annotation", word},
 		ocrText:  {"pages[].markdown document_annotation", text},
 	},
 	extract: func(v view, t *tally) bool {
-		pages := v.number(ocrPages)
-		if !pages.known {
+		pages, annotated := v.number(ocrPages), v.number(ocrNoted)
+		if !pages.known && !annotated.known {
 			return false
 		}
 		t.served(v, ocrModel)
 		t.streamed += v.text(ocrText)
-		t.report(Usage{Pages: pages.n})
+		t.report(Usage{Pages: pages.n, Annotated: annotated.n})
 		return true
 	},
 }
@@ -51,5 +55,6 @@ var ocrFamily = family{
 const (
 	ocrModel = iota
 	ocrPages
+	ocrNoted // pages that were annotated
 	ocrText
 )

@@ -25,6 +25,8 @@ var bedrockFamily = family{
 	name: "bedrock",
 	positions: []position{
 		bedUsage:    {"usage", fragment},
+		bedTier:     {"serviceTier.type", word},
+		bedSpeed:    {"performanceConfig.latency", word},
 		bedMetadata: {"metadata.usage", fragment},
 		bedMessage:  {"output.message", mark},
 		bedBlock:    {"contentBlockIndex contentBlockDelta.contentBlockIndex", mark},
@@ -53,7 +55,9 @@ var bedrockFamily = family{
 }
 
 const (
-	bedUsage    = iota
+	bedUsage = iota
+	bedTier
+	bedSpeed
 	bedMetadata // the last message of a stream of Nova
 	bedMessage
 	bedBlock // a piece of a stream
@@ -88,6 +92,8 @@ func extractBedrock(v view, t *tally) bool {
 	}
 	known := extractConverse(v, t) || ok
 	if ok {
+		say(&t.terms.ServiceTier, v.word(bedTier))
+		say(&t.terms.Speed, v.word(bedSpeed))
 		t.report(u)
 		// In a stream it comes behind all else.
 		t.complete = t.complete || t.unended

@@ -173,6 +173,15 @@ func (v view) at(p int, element int32) []byte {
 	return nil
 }
 
+// wordAt returns the text of the position's last value within the given element, nil if
+// that is no string.
+func (v view) wordAt(p int, element int32) []byte {
+	if w := v.find(p, element); w != nil && w.kind == typeString {
+		return unquote(v.d.raw(w))
+	}
+	return nil
+}
+
 func (v view) find(p int, element int32) *value {
 	for i := v.d.last[v.slots[p]]; i != 0; {
 		w := &v.d.values[i-1]

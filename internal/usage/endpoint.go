@@ -79,6 +79,8 @@ type Endpoint struct {
 	// Model is the one that the path names (or, for an upgrade, the query); empty
 	// where the body names it.
 	Model string
+	// Presigned is set if a signature of AWS stands in the query.
+	Presigned bool
 }
 
 // endpointRow says what a path is. Segments match whatever their case; a path
@@ -278,6 +280,7 @@ func Identify(method string, u *url.URL, h http.Header) Endpoint {
 	if m := endpointDeployment(segs); m != "" {
 		ep.Model = m
 	}
+	ep.Presigned = presigned(u)
 	switch {
 	case endpointReads(method, h) && !odd && (method == http.MethodHead || method == http.MethodOptions):
 		ep.Class = Free
@@ -289,6 +292,12 @@ func Identify(method string, u *url.URL, h http.Header) Endpoint {
 		ep.Class = Free
 	}
 	return ep
+}
+
+// presigned tells whether the query carries a signature of AWS, which holds for the body
+// too. AWS knows the name in these letters alone.
+func presigned(u *url.URL) bool {
+	return u.RawQuery != "" && u.Query().Has("X-Amz-Signature")
 }
 
 // endpointReads tells whether a call can only read.

@@ -27,6 +27,7 @@ var families = []family{
 	bedrockFamily,
 	imagesFamily,
 	ocrFamily,
+	sglangFamily, // before audio, which has a text at the top too
 	tgiFamily,
 	llamaFamily,
 	lmStudioFamily,

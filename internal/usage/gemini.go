@@ -3,7 +3,6 @@ package usage
 import (
 	"bytes"
 	"hash/maphash"
-	"strings"
 )
 
 // geminiFamily is generateContent, its streams and embedContent of the Gemini API and
@@ -20,6 +19,8 @@ var geminiFamily = family{
 		gemToolUse:    {"usageMetadata.toolUsePromptTokenCount", word},
 		gemCached:     {"usageMetadata.cachedContentTokenCount", word},
 		gemTotal:      {"usageMetadata.totalTokenCount", word},
+		gemTier:       {"usageMetadata.serviceTier", word},
+		gemTraffic:    {"usageMetadata.trafficType", word},
 
 		gemPromptKind:     {"usageMetadata.promptTokensDetails[].modality", word},
 		gemPromptPart:     {"usageMetadata.promptTokensDetails[].tokenCount", word},
@@ -29,6 +30,8 @@ var geminiFamily = family{
 		gemCandidatesPart: {"usageMetadata.candidatesTokensDetails[].tokenCount", word},
 		gemResponseKind:   {"usageMetadata.responseTokensDetails[].modality", word},
 		gemResponsePart:   {"usageMetadata.responseTokensDetails[].tokenCount", word},
+		gemCacheKind:      {"usageMetadata.cacheTokensDetails[].modality", word},
+		gemCachePart:      {"usageMetadata.cacheTokensDetails[].tokenCount", word},
 
 		gemCandidate: {"candidates[]", mark},
 		gemIndex:     {"candidates[].index", word},
@@ -63,6 +66,8 @@ const (
 	gemToolUse
 	gemCached
 	gemTotal
+	gemTier
+	gemTraffic    // Vertex's word for the tier
 	gemPromptKind // each part follows its kind
 	gemPromptPart
 	gemToolUseKind
@@ -71,6 +76,8 @@ const (
 	gemCandidatesPart
 	gemResponseKind
 	gemResponsePart
+	gemCacheKind
+	gemCachePart
 	gemCandidate
 	gemIndex
 	gemFinish
@@ -107,7 +114,6 @@ func extractGemini(v view, t *tally) bool {
 		t.unended = true
 		t.ended = t.ended || finished
 		t.streamed += v.text(gemText)
-		t.noteChoices(v, gemCandidate, gemIndex, gemFinish)
 		g.several = g.several || candidates > 1 || string(v.raw(gemIndex)) > "0"
 		v.each(gemMedia, func(_ int32, _ byte, raw []byte) {
 			t.output = true
@@ -125,11 +131,12 @@ func extractGemini(v view, t *tally) bool {
 			thoughts: v.number(gemThoughts),
 			cached:   v.number(gemCached),
 			total:    v.number(gemTotal),
-			imageIn:  v.modality(gemPromptKind, "IMAGE") + v.modality(gemToolUseKind, "IMAGE"),
-			audioIn:  v.modality(gemPromptKind, "AUDIO") + v.modality(gemToolUseKind, "AUDIO"),
-			imageOut: v.modality(gemCandidatesKind, "IMAGE") + v.modality(gemResponseKind, "IMAGE"),
-			audioOut: v.modality(gemCandidatesKind, "AUDIO") + v.modality(gemResponseKind, "AUDIO"),
+			in:       v.modalities(gemPromptKind).plus(v.modalities(gemToolUseKind)),
+			out:      v.modalities(gemCandidatesKind).plus(v.modalities(gemResponseKind)),
+			cache:    v.modalities(gemCacheKind),
 		})
+		say(&t.terms.ServiceTier, v.word(gemTier))
+		say(&t.terms.ServiceTier, v.word(gemTraffic))
 		// Of several candidates, one may end before the others do.
 		t.complete = t.complete || finished && !g.several
 	}
@@ -152,7 +159,26 @@ type geminiTally struct {
 type geminiCounts struct {
 	prompt, toolUse, output, thoughts, cached, total optional
 
-	imageIn, audioIn, imageOut, audioOut int64
+	in, out, cache modalities
+}
+
+// modalities is how much of a count is what. The rest is text; documents count as text.
+type modalities struct{ image, audio, video int64 }
+
+func (m modalities) plus(n modalities) modalities {
+	return modalities{m.image + n.image, m.audio + n.audio, m.video + n.video}
+}
+
+// add adds the tokens of a modality, which is in capitals or not.
+func (m *modalities) add(name []byte, tokens int64) {
+	switch {
+	case bytes.EqualFold(name, []byte("IMAGE")):
+		m.image += tokens
+	case bytes.EqualFold(name, []byte("AUDIO")):
+		m.audio += tokens
+	case bytes.EqualFold(name, []byte("VIDEO")):
+		m.video += tokens
+	}
 }
 
 // usage brings the counts into the normal form.
@@ -162,10 +188,18 @@ func (c *geminiCounts) usage() Usage {
 		Output:    c.output.n + c.thoughts.n,
 		CacheRead: c.cached.n,
 		Reasoning: c.thoughts.n,
-		ImageIn:   c.imageIn,
-		AudioIn:   c.audioIn,
-		ImageOut:  c.imageOut,
-		AudioOut:  c.audioOut,
+		ImageIn:   c.in.image,
+		AudioIn:   c.in.audio,
+		VideoIn:   c.in.video,
+		ImageOut:  c.out.image,
+		AudioOut:  c.out.audio,
+		VideoOut:  c.out.video,
+
+		ImageCached: c.cache.image,
+		AudioCached: c.cache.audio,
+	}
+	if c.thoughts.n <= c.output.n && c.total.known && c.total.n == u.Input+c.output.n {
+		u.Output = c.output.n // some count the thoughts among the rest
 	}
 	// The total is of all four. Images of several resolutions leave the prompt out.
 	if rest := c.total.n - u.Input - u.Output; rest > 0 {
@@ -188,19 +222,17 @@ func (g *geminiTally) take(t *tally, c geminiCounts) {
 	t.report(u)
 }
 
-// modality sums up the tokens of a modality among the details; the parts are at the
+// modalities sums up the tokens of each modality among the details; the parts are at the
 // position behind that of the kinds.
-func (v view) modality(kinds int, modality string) (n int64) {
+func (v view) modalities(kinds int) (m modalities) {
 	if v.kind(kinds) == typeAbsent {
-		return 0
+		return m
 	}
 	v.each(kinds, func(element int32, _ byte, raw []byte) {
-		if string(unquote(raw)) == modality {
-			part, _ := countOf(v.at(kinds+1, element))
-			n += part
-		}
+		n, _ := countOf(v.at(kinds+1, element))
+		m.add(unquote(raw), n)
 	})
-	return n
+	return m
 }
 
 // predictions takes an answer of Vertex's predict: the tokens of each text that was
@@ -216,7 +248,7 @@ func (g *geminiTally) predictions(v view, t *tally) {
 }
 
 // maxQueries bounds the searches told apart.
-const maxQueries = 64
+const maxQueries = 512
 
 // searched notes a query that the model has searched the web with. Chunks repeat them.
 func (g *geminiTally) searched(query []byte) {
@@ -242,20 +274,13 @@ func (g *geminiTally) conclude(r *Report) {
 		return
 	}
 	r.Usage.Images = g.images
+	// Older models are billed by the prompt that was searched for, newer ones by the
+	// query: the price decides.
 	r.Usage.WebSearches = int64(len(g.queries))
-	if r.Usage.WebSearches > 1 && geminiSearchesByPrompt(r.Model) {
-		r.Usage.WebSearches = 1
-	}
+	r.Usage.Grounded = min(r.Usage.WebSearches, 1)
 	if r.Complete && !r.Failed {
 		return
 	}
 	r.Usage.Output = max(r.Usage.Output, g.output, r.DeliveredTokens())
 	r.Usage.Reasoning = max(r.Usage.Reasoning, g.reasoning)
-}
-
-// geminiSearchesByPrompt tells the models for which a prompt that was grounded in
-// searches counts one, however many there were: those before the third generation.
-func geminiSearchesByPrompt(model string) bool {
-	_, version, ok := strings.Cut(model, "gemini-")
-	return ok && len(version) > 1 && (version[0] == '1' || version[0] == '2') && version[1] == '.'
 }

@@ -177,15 +177,16 @@ func TestSearchesOfGemini(t *testing.T) {
 		{"by query", grounded("gemini-3-pro-preview", `"tide","moon"`), 2},
 		{"the same again", grounded("gemini-3-pro-preview", `"tide","tide"`), 1},
 		{"empty ones", grounded("gemini-3-pro-preview", `"tide",""," "`), 1},
-		{"by prompt", grounded("gemini-2.5-flash", `"tide","moon"`), 1},
+		{"by prompt", grounded("gemini-2.5-flash", `"tide","moon"`), 2},
 		{"none", grounded("gemini-2.5-flash", ``), 0},
 		{"in several chunks", events(grounded("gemini-3-flash", `"tide"`), grounded("gemini-3-flash", `"tide","moon"`)), 2},
 		{"a model without a name", grounded("", `"tide","moon"`), 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := readAll(jsonHeader, http.StatusOK, []byte(tt.body), 3).Usage.WebSearches; got != tt.want {
-				t.Errorf("got %d, want %d", got, tt.want)
+			got := readAll(jsonHeader, http.StatusOK, []byte(tt.body), 3).Usage
+			if got.WebSearches != tt.want || got.Grounded != min(tt.want, 1) {
+				t.Errorf("got %d searches for %d prompts, want %d", got.WebSearches, got.Grounded, tt.want)
 			}
 		})
 	}

@@ -12,11 +12,16 @@ type headerTally struct {
 	input, output optional // input includes the cache
 	cached        optional
 	written       optional
+
+	tier, speed string // that served; Bedrock and Gemini
 }
 
 // take reads the header of the response. The names are in canonical form, which spares
 // an allocation.
 func (h *headerTally) take(header http.Header) {
+	say(&h.tier, header.Get("X-Gemini-Service-Tier"))
+	say(&h.tier, header.Get("X-Amzn-Bedrock-Service-Tier"))
+	say(&h.speed, header.Get("X-Amzn-Bedrock-Performanceconfig-Latency"))
 	if input := headerCount(header, "X-Amzn-Bedrock-Input-Token-Count"); input.known {
 		h.output = headerCount(header, "X-Amzn-Bedrock-Output-Token-Count")
 		h.cached = headerCount(header, "X-Amzn-Bedrock-Cache-Read-Input-Token-Count")

@@ -9,6 +9,7 @@ var imagesFamily = family{
 		imgType:  {"type", word},
 		imgModel: {"model", word},
 		imgUsage: {"usage", fragment},
+		imgSVG:   {"svg_usage", fragment},
 		imgData:  {"data[]", mark},
 		imgBytes: {"data[].b64_json", mark},
 		imgURL:   {"data[].url", mark},
@@ -21,6 +22,7 @@ const (
 	imgType = iota
 	imgModel
 	imgUsage
+	imgSVG // what drawing with lines used besides, in text
 	imgData
 	imgBytes
 	imgURL
@@ -31,7 +33,7 @@ func extractImages(v view, t *tally) bool {
 	if v.kind(imgBytes) == typeString || v.kind(imgURL) == typeString {
 		t.served(v, imgModel)
 		t.output = true
-		u := readImageUsage(v)
+		u := readImageUsage(v, t)
 		u.Images = int64(v.count(imgData))
 		t.uncounted = u.Total() == 0
 		t.report(u)
@@ -50,7 +52,7 @@ func extractImages(v view, t *tally) bool {
 	if bytes.HasSuffix(event, []byte(".completed")) {
 		// One event an image, which counts what that image used.
 		t.ended = true
-		u := readImageUsage(v)
+		u := readImageUsage(v, t)
 		u.Images = 1
 		t.uncounted = t.uncounted || u.Total() == 0
 		t.add(u)
@@ -60,14 +62,17 @@ func extractImages(v view, t *tally) bool {
 
 // readImageUsage reads the usage of a document with images. What is put out is images,
 // even if the details do not say so; models that are billed by the image have no usage.
-func readImageUsage(v view) Usage {
+func readImageUsage(v view, t *tally) (u Usage) {
 	tokens, ok := readTokens(v.raw(imgUsage))
-	if !ok {
-		return Usage{}
+	if ok {
+		t.terms.takeCost(&tokens.cost)
+		u = tokens.usage(true)
+		if !tokens.out.image.known {
+			u.ImageOut = u.Output
+		}
 	}
-	u := tokens.usage(true)
-	if !tokens.out.image.known {
-		u.ImageOut = u.Output
+	if svg, ok := readUsage(v.raw(imgSVG), true); ok {
+		u.add(svg)
 	}
 	return u
 }

@@ -98,7 +98,7 @@ func extractInteraction(v view, t *tally) bool {
 	t.whole = max(t.whole, v.text(base+interText)+v.text(base+interOutput)+v.text(base+interOutputs))
 	if c, searches, ok := readInteractionUsage(v.raw(base + interUsage)); ok {
 		u := c.usage()
-		u.WebSearches = searches
+		u.WebSearches, u.Grounded = searches, min(searches, 1)
 		t.report(u)
 	}
 	return true
@@ -122,9 +122,11 @@ func readInteractionUsage(raw []byte) (c geminiCounts, searches int64, ok bool) 
 		case "total_tokens":
 			c.total.set(v)
 		case "input_tokens_by_modality":
-			c.imageIn, c.audioIn = readModalities(v)
+			c.in = readModalities(v)
+		case "cached_tokens_by_modality":
+			c.cache = readModalities(v)
 		case "output_tokens_by_modality":
-			c.imageOut, c.audioOut = readModalities(v)
+			c.out = readModalities(v)
 		case "grounding_tool_count":
 			searches = readGrounding(v)
 		}
@@ -132,19 +134,14 @@ func readInteractionUsage(raw []byte) (c geminiCounts, searches int64, ok bool) 
 	return c, searches, c.prompt.known || c.output.known || c.total.known
 }
 
-// readModalities sums up the tokens of images and of audio.
-func readModalities(v gjson.Result) (image, audio int64) {
+// readModalities sums up the tokens of each modality.
+func readModalities(v gjson.Result) (m modalities) {
 	v.ForEach(func(_, v gjson.Result) bool {
 		n, _ := readCount(v.Get("tokens"))
-		switch strings.ToLower(v.Get("modality").Str) {
-		case "image":
-			image += n
-		case "audio":
-			audio += n
-		}
+		m.add([]byte(v.Get("modality").Str), n)
 		return true
 	})
-	return image, audio
+	return m
 }
 
 // readGrounding sums up the searches of the web.

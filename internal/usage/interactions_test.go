@@ -16,7 +16,7 @@ func TestTrapsOfInteractions(t *testing.T) {
 			`"grounding_tool_count":[{"type":"google_search","count":2},{"type":"google_maps","count":5},{"type":"google_search","count":1}]}`
 		completed = `{"event_type":"interaction.completed","interaction":{"id":"v1_a","status":"completed","object":"interaction","model":"m",` + usage + `}}`
 	)
-	u := Usage{Input: 220, Output: 1763, CacheRead: 8, Reasoning: 1173, ImageIn: 10, AudioOut: 90, WebSearches: 3}
+	u := Usage{Input: 220, Output: 1763, CacheRead: 8, Reasoning: 1173, ImageIn: 10, AudioOut: 90, WebSearches: 3, Grounded: 1}
 	want := Report{Usage: u, Found: true, Complete: true, Model: "m", Delivered: 6}
 	document := func(members string) string {
 		return `{"id":"v1_a","object":"interaction","model":"m","status":"completed"` + members + `}`

@@ -47,7 +47,7 @@ func extractMistral(v view, t *tally) bool {
 	}
 	t.served(v, misModel)
 	t.streamed += v.text(misContent) + v.text(misCall) + v.text(misOutputs)
-	if u, ok := readUsage(v.raw(misUsage), true); ok {
+	if u, ok := t.readUsage(v.raw(misUsage), true); ok {
 		t.report(u)
 	}
 	return true

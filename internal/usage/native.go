@@ -71,7 +71,6 @@ var llamaFamily = family{
 	positions: []position{
 		llamaModel:   {"model", word},
 		llamaStop:    {"stop", word},
-		llamaIndex:   {"index", word},
 		llamaText:    {"content", text},
 		llamaInput:   {"tokens_evaluated", word},
 		llamaOutput:  {"tokens_predicted", word},
@@ -83,7 +82,6 @@ var llamaFamily = family{
 const (
 	llamaModel = iota
 	llamaStop
-	llamaIndex
 	llamaText
 	llamaInput
 	llamaOutput
@@ -100,7 +98,6 @@ func extractLlama(v view, t *tally) bool {
 	t.served(v, llamaModel)
 	t.streamed += v.text(llamaText)
 	t.unended = true
-	t.choices.note(v.number(llamaIndex).n, stop == typeTrue)
 	if stop == typeFalse {
 		return true
 	}

@@ -16,6 +16,7 @@ var openaiFamily = family{
 		chatUsage:     {"usage", fragment},
 		chatGroqUsage: {"x_groq.usage", fragment},
 		chatTimings:   {"timings", fragment},
+		chatTier:      {"service_tier", word},
 		chatError:     {"error", word},
 		chatData:      {"data[]", mark},
 		chatEmbedding: {"data[].embedding", mark},
@@ -26,6 +27,7 @@ var openaiFamily = family{
 		chatChoiceUsage:  {"choices[].usage", fragment},
 		chatChoiceError:  {"choices[].error", word},
 		chatDelta:        {"choices[].delta", mark},
+		chatAnnotation:   {"choices[].delta.annotations[].type choices[].message.annotations[].type", word},
 		chatText:         {"choices[].text", text},
 		chatContent:      {"choices[].delta.content choices[].message.content", text},
 		chatReasoning:    {"choices[].delta.reasoning choices[].message.reasoning", text},
@@ -50,6 +52,7 @@ const (
 	chatUsage
 	chatGroqUsage
 	chatTimings
+	chatTier
 	chatError
 	chatData
 	chatEmbedding
@@ -59,6 +62,7 @@ const (
 	chatChoiceUsage
 	chatChoiceError
 	chatDelta
+	chatAnnotation
 	chatText
 	chatContent
 	chatReasoning
@@ -84,9 +88,13 @@ type chatTally struct {
 	// choices is the last usage of each choice, where usage came beside a choice.
 	choices []choiceUsage
 	final   bool // usage of all choices came
+	cited   bool // places on the web were cited
 	// timings is what llama.cpp counts even if it was not asked for usage.
 	timings Usage
 }
+
+// maxChoices bounds the choices told apart; no API offers more.
+const maxChoices = 256
 
 type choiceUsage struct {
 	index int64
@@ -95,6 +103,7 @@ type choiceUsage struct {
 
 func extractOpenAI(v view, t *tally) bool {
 	t.served(v, chatModel)
+	say(&t.terms.ServiceTier, v.word(chatTier))
 	t.fault(v, chatError)
 	t.fault(v, chatChoiceError)
 	choices := v.count(chatChoice)
@@ -107,20 +116,20 @@ func extractOpenAI(v view, t *tally) bool {
 			t.ended = true
 		}
 		t.streamed += chatTextOf(v)
-		t.noteChoices(v, chatChoice, chatIndex, chatFinish)
+		t.chat.cited = t.chat.cited || string(v.word(chatAnnotation)) == "url_citation"
 	}
 	t.listed = t.listed || v.kind(chatData) != typeAbsent
 	t.output = t.output || v.kind(chatEmbedding) != typeAbsent
-	u, ok := readUsage(v.raw(chatUsage), choices > 0)
+	u, ok := t.readUsage(v.raw(chatUsage), choices > 0)
 	if !ok {
-		u, ok = readUsage(v.raw(chatGroqUsage), choices > 0)
+		u, ok = t.readUsage(v.raw(chatGroqUsage), choices > 0)
 	}
 	switch {
 	case ok:
 		t.chat.take(t, v, choices, u)
 	case v.kind(chatChoiceUsage) != typeAbsent:
 		v.each(chatChoiceUsage, func(element int32, _ byte, raw []byte) {
-			if u, ok := readUsage(raw, true); ok {
+			if u, ok := t.readUsage(raw, true); ok {
 				t.chat.takeChoice(t, v.at(chatIndex, element), u)
 			}
 		})
@@ -169,13 +178,19 @@ func (c *chatTally) conclude(r *Report) {
 	case !r.Found && c.timings != Usage{}:
 		r.Usage, r.Found = c.timings, true
 	case len(c.choices) > 1 && !c.final:
-		r.Usage.Output, r.Usage.Reasoning, r.Usage.AudioOut, r.Usage.ImageOut = 0, 0, 0, 0
+		r.Usage.Output, r.Usage.Reasoning = 0, 0
+		r.Usage.AudioOut, r.Usage.ImageOut, r.Usage.VideoOut = 0, 0, 0
 		for _, choice := range c.choices {
 			r.Usage.Output += choice.usage.Output
 			r.Usage.Reasoning += choice.usage.Reasoning
 			r.Usage.AudioOut += choice.usage.AudioOut
 			r.Usage.ImageOut += choice.usage.ImageOut
+			r.Usage.VideoOut += choice.usage.VideoOut
 		}
+	}
+	// Models that search before they answer do not count it.
+	if c.cited && r.Usage.WebSearches == 0 {
+		r.Usage.WebSearches = 1
 	}
 }
 

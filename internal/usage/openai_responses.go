@@ -2,8 +2,6 @@ package usage
 
 import (
 	"bytes"
-
-	"github.com/tidwall/gjson"
 )
 
 // responsesFamily is OpenAI's Responses API and its followers: a response object by
@@ -14,6 +12,11 @@ var responsesFamily = family{
 		responsesType:   {"type", word},
 		responsesDelta:  {"delta", text},
 		responsesNested: {"response", typedText},
+
+		responsesItem:      {"item.type", word},
+		responsesAction:    {"item.action.type", word},
+		responsesContainer: {"item.container_id", word},
+		responsesResult:    {"item.result", mark},
 	}, responsesPositions("")...), responsesPositions("response.")...),
 	extract: extractResponses,
 }
@@ -22,6 +25,10 @@ const (
 	responsesType = iota
 	responsesDelta
 	responsesNested
+	responsesItem // what has ended in a stream
+	responsesAction
+	responsesContainer
+	responsesResult
 	// The members of a response object, first at the top of the document, then under
 	// "response".
 	responsesTop
@@ -31,6 +38,7 @@ const (
 	respObject = iota
 	respStatus
 	respModel
+	respTier
 	respUsage
 	respTools
 	respError
@@ -38,6 +46,7 @@ const (
 	respItemType
 	respAction
 	respResult
+	respContainer
 	respText
 	respEnd
 )
@@ -48,6 +57,7 @@ func responsesPositions(at string) []position {
 		respObject:    {at + "object", word},
 		respStatus:    {at + "status", word},
 		respModel:     {at + "model", word},
+		respTier:      {at + "service_tier", word},
 		respUsage:     {at + "usage", fragment},
 		respTools:     {at + "tool_usage", fragment},
 		respError:     {at + "error", word},
@@ -55,6 +65,7 @@ func responsesPositions(at string) []position {
 		respItemType:  {at + "output[].type", word},
 		respAction:    {at + "output[].action.type", word},
 		respResult:    {at + "output[].result", mark},
+		respContainer: {at + "output[].container_id", word},
 		respText: {
 			at + "output[].content[].text " + at + "output[].content[].refusal " +
 				at + "output[].content[].transcript " + at + "output[].arguments " +
@@ -62,14 +73,6 @@ func responsesPositions(at string) []position {
 		},
 	}
 }
-
-// imageTally is what the image tool used: another model, at other prices.
-type imageTally struct {
-	model string
-	usage Usage
-}
-
-func (i *imageTally) conclude(r *Report) { r.addOther(i.model, i.usage) }
 
 func extractResponses(v view, t *tally) bool {
 	event := v.word(responsesType)
@@ -84,6 +87,8 @@ func extractResponses(v view, t *tally) bool {
 			t.output = true
 		case bytes.HasSuffix(event, []byte(".delta")):
 			t.streamed += v.text(responsesDelta)
+		case string(event) == "response.output_item.done":
+			t.tools.takeItem(v)
 		}
 		t.unended = true
 		t.fault(v, base+respError)
@@ -92,6 +97,7 @@ func extractResponses(v view, t *tally) bool {
 		return false
 	}
 	t.served(v, base+respModel)
+	say(&t.terms.ServiceTier, v.word(base+respTier))
 	t.fault(v, base+respError)
 	switch status := v.word(base + respStatus); string(status) {
 	case "":
@@ -104,64 +110,9 @@ func extractResponses(v view, t *tally) bool {
 		t.ended, t.complete = true, t.complete || bytes.HasPrefix(event, []byte("response."))
 	}
 	t.whole = max(t.whole, v.text(base+respText))
-	tools := readToolUsage(v, base)
-	if u, ok := readUsage(v.raw(base+respUsage), true); ok {
-		if tools.searches.known {
-			u.WebSearches = tools.searches.n
-		}
+	t.takeToolUsage(v, base)
+	if u, ok := t.readUsage(v.raw(base+respUsage), true); ok {
 		t.report(u)
 	}
-	if tools.image != (Usage{}) {
-		t.image = imageTally{tools.imageModel, tools.image}
-	}
 	return true
-}
-
-// toolUsage is what the tools of a response used.
-type toolUsage struct {
-	searches   optional
-	image      Usage
-	imageModel string
-}
-
-// readToolUsage reads tool_usage, which is no part of usage, and counts the items of
-// the output where it is silent.
-func readToolUsage(v view, base int) toolUsage {
-	var u toolUsage
-	members(parseObject(v.raw(base+respTools)), func(name string, v gjson.Result) {
-		switch name {
-		case "image_gen":
-			t, ok := readTokens([]byte(v.Raw))
-			if !ok {
-				return
-			}
-			u.image = t.usage(true)
-			// What an image tool puts out is images, even if it does not say so.
-			if !t.out.image.known {
-				u.image.ImageOut = u.image.Output
-			}
-		case "web_search":
-			u.searches.set(v.Get("num_requests"))
-		}
-	})
-	var searches int64
-	v.each(base+respItemType, func(element int32, _ byte, raw []byte) {
-		switch string(unquote(raw)) {
-		case "image_generation_call":
-			if v.element(base+respResult, element) == typeString {
-				u.image.Images++
-			}
-		case "web_search_call":
-			if string(unquote(v.at(base+respAction, element))) == "search" {
-				searches++
-			}
-		}
-	})
-	if searches > 0 && !u.searches.known {
-		u.searches = optional{searches, true}
-	}
-	if u.image != (Usage{}) {
-		u.imageModel = string(v.word(base + respToolModel))
-	}
-	return u
 }

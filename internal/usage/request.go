@@ -62,6 +62,7 @@ type Request struct {
 	External     bool
 	ExternalWhat string
 
+	hinted     uint8 // hints that were given, by reqField
 	markup     int64 // bytes of roles and ids, and what objects may add around them
 	imageBytes int64 // part of MediaBytes
 	audioBytes int64 // part of MediaBytes
@@ -96,7 +97,7 @@ const reqDefaultCap = 16
 func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error) {
 	r := &Request{Endpoint: ep, Model: ep.Model, Choices: 1}
 	r.Stream = ep.API.streams()
-	r.Signed = strings.HasPrefix(header.Get("Authorization"), "AWS4-")
+	r.Signed = ep.Presigned || strings.HasPrefix(header.Get("Authorization"), "AWS4-")
 
 	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
 	if bad == nil {

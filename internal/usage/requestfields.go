@@ -44,7 +44,16 @@ const (
 	reqStoredPrompt          // as reqStored
 	reqExtra                 // holds further members, for a gateway
 	reqPassedOn              // the same, for a model of Bedrock
+
+	// What decides the price and is never shown to the model, in the order of
+	// reqHintNames.
+	reqServiceTier
+	reqSpeed
+	reqSize
+	reqQuality
 )
+
+const reqFirstHint = reqServiceTier
 
 // reqLongestName is the length of the longest name that is looked up.
 const reqLongestName = 32
@@ -81,10 +90,18 @@ func reqFieldOf(name []byte) reqField {
 		"guided_json", "structured_outputs", "json_schema":
 		return reqSchema
 	case "metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-		"prompt_cache_options", "service_tier", "stop", "stop_sequences", "include", "modalities", "audio",
+		"prompt_cache_options", "stop", "stop_sequences", "include", "modalities", "audio",
 		"reasoning", "reasoning_effort", "verbosity", "truncation", "thinking", "betas", "anthropic_version",
-		"anthropic_beta", "encoding_format", "logit_bias", "size", "quality", "voice", "cache_control":
+		"anthropic_beta", "encoding_format", "logit_bias", "voice", "cache_control":
 		return reqAside
+	case "service_tier":
+		return reqServiceTier
+	case "speed":
+		return reqSpeed
+	case "size":
+		return reqSize
+	case "quality":
+		return reqQuality
 	case "previous_response_id":
 		return reqStored
 	case "conversation":

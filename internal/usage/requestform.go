@@ -58,6 +58,9 @@ func (r *Request) formPart(part *multipart.Part, value []byte, seen *[reqNContro
 	if field == reqUnknown {
 		if !isFile {
 			r.TextBytes += int64(len(value))
+			if bad := r.formHint(params["name"], string(value)); bad != nil {
+				return bad
+			}
 			return r.formExtra(params["name"], string(value))
 		}
 		r.inline(reqFormMedia(params["name"], part.Header.Get("Content-Type")), int64(len(value)))

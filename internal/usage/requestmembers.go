@@ -3,6 +3,8 @@ package usage
 import (
 	"bytes"
 	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 )
 
 // name decodes a member name and folds its case as the most lenient JSON libraries
@@ -150,15 +152,27 @@ func (s *reqScanner) control(field reqField) (ok bool) {
 func (s *reqScanner) field(field reqField) bool {
 	r := s.r
 	switch field {
+	case reqServiceTier, reqSpeed, reqSize, reqQuality:
+		return s.hint(field)
 	case reqList:
-		return s.list(false)
+		start := s.i
+		ok := s.list(false)
+		if ok && r.API == OpenAIAudio && s.b[start] == '"' {
+			r.Hints.Characters += reqCharacters(s.b[start+1 : s.i-1])
+		}
+		return ok
 	case reqPrompt:
 		if s.peek() == '{' {
 			r.external("a stored prompt")
 		}
 		return s.list(true)
 	case reqTools:
-		return s.tools(2)
+		start := s.i
+		ok := s.tools(2)
+		if ok && r.External && r.API == OpenAIResponses {
+			r.searches(gjson.ParseBytes(s.b[start:s.i]))
+		}
+		return ok
 	case reqSchema:
 		n, ok := s.compact(2)
 		r.TextBytes += n
@@ -168,7 +182,11 @@ func (s *reqScanner) field(field reqField) bool {
 		return ok
 	case reqStored, reqConversation, reqContainer, reqMCP, reqServerTool,
 		reqCached, reqInteraction, reqAgent, reqConnectors, reqStoredPrompt:
+		start := s.i
 		size, ok := s.compact(2)
+		if ok && field == reqServerTool && s.b[start] == '{' {
+			r.searches(gjson.ParseBytes(s.b[start:s.i]))
+		}
 		if ok && (size > 2 && !s.wasNull() || field == reqServerTool && size == 2) {
 			r.external(reqReasons[field])
 		}

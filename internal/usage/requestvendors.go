@@ -38,8 +38,10 @@ func reqGeminiField(name []byte) reqField {
 		return reqCached
 	case "toolconfig", "tool_config":
 		return reqSchema
-	case "safetysettings", "safety_settings", "labels", "tasktype", "task_type", "servicetier", "store":
+	case "safetysettings", "safety_settings", "labels", "tasktype", "task_type", "store":
 		return reqAside
+	case "servicetier":
+		return reqServiceTier
 	}
 	return reqUnknown
 }

@@ -141,7 +141,7 @@ func (r *Response) Close(finished bool) Report {
 	if r.closed {
 		return r.report
 	}
-	intact, cut := true, false
+	intact := true
 	if r.decode != nil {
 		intact = r.decode.close()
 		r.decode = nil
@@ -151,24 +151,23 @@ func (r *Response) Close(finished bool) Report {
 	switch r.framing {
 	case unframed:
 	case framedEvents:
-		cut = r.endEvent()
+		r.endEvent()
 	case framedFrames:
 		if !r.endFrames() {
-			intact, cut = false, true
+			intact = false
 			r.tally.complete = false
 		}
 	case framedDocuments:
 		if r.endDocument() {
-			intact, cut = false, true
+			intact = false
 			r.tally.complete = false
 		}
 	}
 	r.report = r.tally.conclude(finished && intact)
 	r.report.Failed = r.report.Failed || r.status >= http.StatusBadRequest
-	// What is missing of a piece that was cut may be text, whatever it says of its end.
-	r.report.Finished = r.tally.finished() && !r.report.Failed && (!cut || r.tally.complete)
 	if r.doubtful() {
 		r.report.Usage, r.report.Other, r.report.Found, r.report.TokensUnknown = Usage{}, nil, false, false
+		r.report.Terms = Terms{}
 	}
 	if before := r.report.Usage.Total(); !r.doubtful() || r.label != labelText {
 		r.takeFields()

@@ -96,7 +96,7 @@ func TestReleasedResponseRemembersNothing(t *testing.T) {
 	r.Release()
 	r.Start(http.StatusOK, jsonHeader)
 	r.Write([]byte(`{"model":"n","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}`))
-	want := Report{Usage: Usage{Input: 3, Output: 1}, Found: true, Complete: true, Finished: true, Model: "n"}
+	want := Report{Usage: Usage{Input: 3, Output: 1}, Found: true, Complete: true, Model: "n"}
 	if got := r.Close(true); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

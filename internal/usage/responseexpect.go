@@ -15,14 +15,15 @@ type expectation struct {
 // shape of the response alone decides.
 //
 // Where the answer may be text of the caller's choosing, like a transcript, only what
-// its content type calls JSON or a stream is read as such. The choices asked for decide
-// what Finished means, and the API whether a body of unknown shape is taken for text.
+// its content type calls JSON or a stream is read as such. The API decides whether a body
+// of unknown shape is taken for text, the choices whether answers share a prompt, and the
+// model whether it is a free one.
 func (r *Response) Expect(q *Request) {
 	if q == nil {
 		return
 	}
 	r.expect = expectation{known: true, api: q.API}
-	r.tally.expected = q.Choices
+	r.tally.expected, r.tally.asked = q.Choices, q.Model
 }
 
 // label is what a content type says of the body.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
 // sample is a recorded kind of response and what it has to be read as.
@@ -26,7 +28,8 @@ type sample struct {
 		Found, Complete, Error bool
 		Model                  *string
 		Pages                  int64
-		SearchUnits            int64 `json:"search_units"`
+		CostUSD                json.Number `json:"cost_usd"`
+		SearchUnits            int64       `json:"search_units"`
 		Usage                  struct {
 			Input, Output, Reasoning, Images, Total int64
 			CacheRead                               int64 `json:"cache_read"`
@@ -108,11 +111,11 @@ func readAll(h http.Header, status int, body []byte, size int) Report {
 	})
 }
 
-// readPieces is readAnswer to no request that is known, without what the course of a
-// response tells; that has tests of its own.
+// readPieces is readAnswer to no request that is known, without the number of pieces that
+// text came in; that has tests of its own.
 func readPieces(h http.Header, status int, body []byte, finished bool, cut func(rest int) int) Report {
 	got := readAnswer(nil, h, status, body, finished, cut)
-	got.Finished, got.Deltas = false, 0
+	got.Deltas = 0
 	return got
 }
 
@@ -142,7 +145,13 @@ func TestSamplesAreReadAsExpected(t *testing.T) {
 				for _, other := range got.Other {
 					got.Usage.add(other.Usage)
 				}
-				got.Other, got.Delivered = nil, 0
+				if s.Expected.CostUSD != "" {
+					want, err := money.RoundUSD(s.Expected.CostUSD.String())
+					if err != nil || !got.Terms.CostKnown || got.Terms.Cost != want {
+						t.Errorf("got %+v, want %s", got.Terms, s.Expected.CostUSD)
+					}
+				}
+				got.Other, got.Delivered, got.Terms, got.Usage.Grounded = nil, 0, Terms{}, 0
 				if got.Model == "" {
 					got.Model = identify(t, s.Method, s.Path, nil).Model
 				}

@@ -15,9 +15,12 @@ type tally struct {
 	output   bool  // something else than text was delivered
 	listed   bool  // a list of something came
 
-	uncounted bool // pictures came for which no tokens were counted
-	choices   choiceSet
-	expected  int64 // choices that were asked for
+	uncounted bool   // pictures came for which no tokens were counted
+	expected  int64  // choices that were asked for
+	asked     string // the model that was asked for
+
+	terms Terms
+	tools toolTally // tools that the vendor ran
 
 	failed   bool
 	unended  bool // something began that says when it ends
@@ -30,6 +33,7 @@ type tally struct {
 	gemini    geminiTally
 	bedrock   bedrockTally
 	tgi       tgiTally
+	sglang    sglangTally
 	headers   headerTally
 }
 
@@ -91,19 +95,43 @@ func (t *tally) conclude(finished bool) Report {
 	}
 	r.Found = t.reported || t.zero && r.Delivered == 0 && !t.output && !t.listed
 	t.chat.conclude(&r)
-	t.image.conclude(&r)
+	t.image.conclude(&t.tools, &r)
 	t.anthropic.conclude(t, &r)
 	t.gemini.conclude(&r)
 	t.bedrock.conclude(&r)
 	t.tgi.conclude(&t.headers, &r)
+	t.sglang.conclude(t.expected, &r)
 	t.headers.conclude(&r)
+	t.tools.conclude(&r)
+	t.concludeTerms(&r)
 	r.TokensUnknown = r.Found && t.uncounted
 	return r
 }
 
-// finished tells whether all that is generated was delivered.
-func (t *tally) finished() bool {
-	return !t.failed && (t.complete || t.ended && t.choices.allEnded(t.expected))
+// concludeTerms puts into the report how the call is billed.
+func (t *tally) concludeTerms(r *Report) {
+	r.Terms = t.terms
+	r.Terms.takeTerms(&t.anthropic.terms)
+	if r.Terms.ServiceTier == "" {
+		r.Terms.ServiceTier = t.headers.tier
+	}
+	if r.Terms.Speed == "" {
+		r.Terms.Speed = t.headers.speed
+	}
+	r.Terms.settle(r.Model, t.asked)
+}
+
+// readUsage reads a usage object as the function does, and what it says of the price.
+func (t *tally) readUsage(raw []byte, generated bool) (u Usage, ok bool) {
+	if len(raw) == 0 || raw[0] != typeObject {
+		return u, false
+	}
+	n, ok := readTokens(raw)
+	if ok {
+		t.terms.takeCost(&n.cost)
+		say(&t.terms.SearchContext, n.searchContext)
+	}
+	return n.usage(generated), ok
 }
 
 // addOther adds what another model used inside the call.
@@ -123,15 +151,24 @@ func (r *Report) addOther(model string, u Usage) {
 // add adds up two calls.
 func (u *Usage) add(v Usage) { u.Add(&v) }
 
-// bound makes each part no more than what it is part of: reports of details are not
-// always consistent, and the totals are what is charged.
+// bound makes parts that do not overlap no more together than what they are part of:
+// reports of details are not always consistent, and the totals are what is charged.
 func (u *Usage) bound() {
-	u.CacheRead = min(u.CacheRead, u.Input)
-	u.CacheWrite5m = min(u.CacheWrite5m, u.Input-u.CacheRead)
-	u.CacheWrite1h = min(u.CacheWrite1h, u.Input-u.CacheRead-u.CacheWrite5m)
-	u.AudioIn = min(u.AudioIn, u.Input)
-	u.ImageIn = min(u.ImageIn, u.Input)
-	u.Reasoning = min(u.Reasoning, u.Output)
-	u.AudioOut = min(u.AudioOut, u.Output)
-	u.ImageOut = min(u.ImageOut, u.Output)
+	rest := u.Input
+	for _, part := range [...]*int64{&u.CacheRead, &u.CacheWrite5m, &u.CacheWrite1h} {
+		*part = min(*part, rest)
+		rest -= *part
+	}
+	rest = u.Input
+	for _, part := range [...]*int64{&u.AudioIn, &u.ImageIn, &u.VideoIn} {
+		*part = min(*part, rest)
+		rest -= *part
+	}
+	rest = u.Output
+	for _, part := range [...]*int64{&u.AudioOut, &u.ImageOut, &u.VideoOut, &u.Reasoning} {
+		*part = min(*part, rest)
+		rest -= *part
+	}
+	u.AudioCached = min(u.AudioCached, u.AudioIn, u.CacheRead)
+	u.ImageCached = min(u.ImageCached, u.ImageIn, u.CacheRead-u.AudioCached)
 }

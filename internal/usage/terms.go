@@ -12,10 +12,17 @@ type Terms struct {
 	Speed string
 	// Geo is where it was served, such as "us".
 	Geo string
+	// SearchContext is how much a search of the web has read: "low", "medium" or "high".
+	SearchContext string
 	// Cost is what the provider says that the call cost, in the fields that vendors
 	// document; it counts if CostKnown is set.
 	Cost      money.USD
 	CostKnown bool
+	// CostField is where it stood in the usage object: "cost_in_usd_ticks" (xAI), "cost"
+	// (OpenRouter, Perplexity), "cost.total_cost" (Perplexity) or "estimated_cost"
+	// (DeepInfra). Any server can write any of them: a cost is to be believed only of
+	// the vendor whose field it is.
+	CostField string
 	// CostFree is set where a reported cost of zero is meant: the customer's own key
 	// was used, or the model is a free one.
 	CostFree bool

@@ -101,14 +101,22 @@ type tokens struct {
 	searches  optional
 	// connectors is what Mistral's tools have put into the prompt, beside it.
 	connectors optional
+	files      optional // searches of files
+	sessions   optional // runs of code
 	millis     optional // of audio
+
+	cost          reportedCost
+	searchContext string
 }
 
 // details is what a count is said to be made of.
 type details struct {
-	cached, reasoning, audio, image optional
-	written                         [4]optional // words for cache writes, the first non-zero counts
-	written12h                      optional
+	cached, reasoning, audio, image, video optional
+
+	cachedAudio, cachedImage optional // parts of cached
+
+	written    [4]optional // words for cache writes, the first non-zero counts
+	written12h optional
 }
 
 // readUsage reads a usage object into the normal form. It reports false if raw is
@@ -161,10 +169,18 @@ func readTokens(raw []byte) (t tokens, ok bool) {
 			t.searches.set(v)
 		case "server_tool_use":
 			t.searches.set(v.Get("web_search_requests"))
-		case "server_side_tool_usage_details":
+		case "server_tool_use_details": // OpenRouter
+			t.searches.raise(v.Get("web_search_requests"))
+		case "server_side_tool_usage_details": // xAI
 			t.searches.set(v.Get("web_search_calls"))
+			t.files.set(v.Get("file_search_calls"))
+			t.sessions.set(v.Get("code_interpreter_calls"))
+		case "search_context_size": // Perplexity
+			t.searchContext = v.Str
 		case "seconds", "prompt_audio_seconds":
 			t.millis.setSeconds(v)
+		default:
+			t.cost.take(name, v)
 		}
 	})
 	ok = t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known ||
@@ -200,6 +216,11 @@ func readDetails(d details, v gjson.Result) details {
 			d.audio.set(v)
 		case "image_tokens":
 			d.image.set(v)
+		case "video_tokens":
+			d.video.set(v)
+		case "cached_tokens_details": // Realtime
+			d.cachedAudio.set(v.Get("audio_tokens"))
+			d.cachedImage.set(v.Get("image_tokens"))
 		case "multimodal_tokens": // vLLM
 			d.image.set(v.Get("image"))
 		case "cache_write_tokens":
@@ -244,10 +265,18 @@ func (t *tokens) usage(generated bool) Usage {
 		Reasoning:   reasoning,
 		AudioIn:     t.in.audio.n,
 		ImageIn:     t.in.image.n,
+		VideoIn:     t.in.video.n,
 		AudioOut:    t.out.audio.n,
 		ImageOut:    t.out.image.n,
+		VideoOut:    t.out.video.n,
+		AudioCached: t.in.cachedAudio.n,
+		ImageCached: t.in.cachedImage.n,
 		WebSearches: t.searches.n,
 		AudioMillis: t.millis.n,
+		Citations:   t.citations.n,
+
+		FileSearches: t.files.n,
+		CodeSessions: t.sessions.n,
 	}
 	u.CacheWrite1h = t.in.written12h.n
 	u.CacheWrite5m = max(0, written-u.CacheWrite1h)
@@ -272,6 +301,7 @@ func (t *tokens) usage(generated bool) Usage {
 		// Perplexity's deep research counts neither its reasoning nor what it cites.
 		u.Output += reasoning
 		u.Input += t.citations.n
+		u.Citations = 0 // the price is that of the input
 	}
 	u.bound()
 	return u

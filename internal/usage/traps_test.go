@@ -175,12 +175,11 @@ func TestTraps(t *testing.T) {
 		{"model is empty first", sse, events(`{"choices":[],"model":""}`, word1, counts, done), ok(ten)},
 		{"count of tokens is not usage", plain, `{"input_tokens":1114,"model":"m"}`, Report{Complete: true, Model: "m", Delivered: 33}},
 		{
-			"parts are no more than the whole", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,` +
+			"parts together are no more than the whole", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,` +
 				`"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":8,"audio_tokens":99,"image_tokens":99},` +
 				`"completion_tokens_details":{"reasoning_tokens":2,"audio_tokens":99,"image_tokens":99}}`),
 			ok(Usage{
-				Input: 10, Output: 2, CacheRead: 8, CacheWrite5m: 2, AudioIn: 10, ImageIn: 10,
-				Reasoning: 2, AudioOut: 2, ImageOut: 2,
+				Input: 10, Output: 2, CacheRead: 8, CacheWrite5m: 2, AudioIn: 10, AudioOut: 2,
 			}),
 		},
 		{"both vocabularies, one at zero", plain, chat(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"input_tokens":0,"output_tokens":0}`), ok(ten)},

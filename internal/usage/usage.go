@@ -25,14 +25,15 @@ type Usage struct {
 	ImageIn      int64 // tokens, part of Input
 	ImageOut     int64 // tokens, part of Output
 	Images       int64 // generated
-	WebSearches  int64
+	WebSearches  int64 // calls or, of Gemini, different queries
+	Grounded     int64 // prompts that were answered with searches of the web, where it is told
 	AudioMillis  int64 // milliseconds of audio that was listened to, where it is billed by time
 	Pages        int64 // read by OCR
 	SearchUnits  int64 // of reranking
 	FileSearches int64
 	CodeSessions int64 // containers that ran code
-	Citations    int64 // tokens that were cited, where they are billed apart
-	Annotated    int64 // of Pages, those with annotations
+	Citations    int64 // tokens that were cited, where they are billed apart: no part of Input
+	Annotated    int64 // pages that were annotated, which is billed beside Pages
 }
 
 // Total is all tokens.
@@ -59,9 +60,6 @@ type Report struct {
 	Failed bool
 	// Model is the one that served, as the response names it; empty if it does not.
 	Model string
-	// Finished is set if every choice said why it ended, as many as were asked for:
-	// nothing more is generated, whatever is still missing of the response.
-	Finished bool
 	// TokensUnknown is set if the response reported pictures, in Usage.Images, and for
 	// some of them no tokens. The tokens of Usage are then too few, or none.
 	TokensUnknown bool
@@ -104,6 +102,7 @@ func (u *Usage) Add(v *Usage) {
 	u.ImageOut += v.ImageOut
 	u.Images += v.Images
 	u.WebSearches += v.WebSearches
+	u.Grounded += v.Grounded
 	u.AudioMillis += v.AudioMillis
 	u.Pages += v.Pages
 	u.SearchUnits += v.SearchUnits

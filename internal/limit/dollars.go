@@ -1,0 +1,189 @@
+package limit
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// maxDollars is the largest limit in dollars. It leaves counters room to run far past
+// their limit.
+const maxDollars = 1_000_000 * money.Dollar
+
+// parseDollars reads an amount such as `$10`, `$0.10` or `$1_000`, in picodollars. The
+// error quotes s.
+func parseDollars(s string) (int64, error) {
+	digits, ok := strings.CutPrefix(s, "$")
+	if !ok {
+		return 0, fmt.Errorf("amount %q has no dollar sign: write it as $10 or $0.10", s)
+	}
+	usd, err := money.ParseUSD(digits)
+	switch {
+	case err != nil && strings.HasSuffix(err.Error(), "picodollar"):
+		return 0, fmt.Errorf("amount %q is finer than a picodollar, $0.000000000001", s)
+	case err != nil:
+		return 0, fmt.Errorf("amount %q is not an amount of dollars such as $10 or $0.10", s)
+	case usd <= 0:
+		return 0, fmt.Errorf("amount %q must be greater than zero", s)
+	case usd > maxDollars:
+		return 0, fmt.Errorf("amount %q is larger than $1_000_000", s)
+	}
+	return int64(usd), nil
+}
+
+// quote is what a call may cost, as an instance that counts dollars is told when it is
+// to admit the call.
+type quote struct {
+	pricer meter.Pricer
+	models []string // that may serve the call; the requested one first
+	call   meter.Priced
+	known  bool // at least one has a price
+
+	input, choices int64 // tokens at worst, and answers
+	hold           int64 // picodollars to hold while the call is under way
+	more           int64 // what else may be held so that a cap can be written in
+	owed           int64 // to charge if the call turns out to have no price
+}
+
+// quote asks what a call may cost. A call is refused that has no price, unless the
+// operator says otherwise.
+func (l *Limiter) quote(call *meter.Call, w *wants) (*quote, *Refusal) {
+	p, host := l.pricer(call)
+	return l.quoteBy(p, host, call, w)
+}
+
+// quoteBy is quote by a pricer, of calls to an upstream that may not be known.
+func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *wants) (*quote, *Refusal) {
+	if uncounted(call) {
+		return nil, nil
+	}
+	q := &quote{pricer: p, call: call.Priced(), choices: max(call.Request.Choices, 1)}
+	q.call.Host = host
+	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
+
+	in, out := call.ExpectedInput(), call.ExpectedOutput()
+	unpriced := false
+	for _, m := range q.models {
+		usd, ok := q.price(m, in, out)
+		unpriced = unpriced || !ok
+		q.known = q.known || ok
+		q.owed = max(q.owed, int64(usd))
+	}
+	if unpriced && l.enforced && q.pricer.Denies(true) {
+		return nil, ModelNotPriced()
+	}
+	switch {
+	case !q.known || l.config.Mode == ChargeAfter:
+	case l.config.Mode == Strict:
+		q.input = w.input
+		q.hold = q.worst(w.output)
+		if w.writeCap {
+			q.more = max(q.worst(w.output+w.more)-q.hold, 0)
+		}
+	case l.shared:
+		q.hold = q.typical(call)
+	default:
+		q.hold = q.owed
+	}
+	return q, nil
+}
+
+// price is what a call of a model is thought to cost that uses so many tokens.
+func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool) {
+	p := q.call
+	p.Requested = model
+	return q.pricer.Expect(&p, input, output)
+}
+
+// worst is the most that the call can cost with so much output, in tokens of all answers.
+func (q *quote) worst(output int64) (most int64) {
+	p := q.call
+	for _, m := range q.models {
+		p.Requested = m
+		if usd, ok := q.pricer.Worst(&p, q.input, output); ok {
+			most = max(most, int64(usd))
+		}
+	}
+	return most
+}
+
+// typical is what calls of the model usually cost, whatever this one asks for.
+func (q *quote) typical(call *meter.Call) int64 {
+	if usd, ok := call.TypicalCost(); ok {
+		return int64(usd)
+	}
+	in, out := int64(meter.Unlearned), int64(0)
+	if call.Endpoint.API.Generates() {
+		in, out = out, in
+	}
+	var hold money.USD
+	for _, m := range q.models {
+		usd, _ := q.price(m, in, out)
+		hold = max(hold, usd)
+	}
+	return int64(hold)
+}
+
+// outputWithin is the most output of each answer that costs no more than so many
+// picodollars, up to a bound; 0 if not even the prompt does.
+func (q *quote) outputWithin(usd, bound int64) int64 {
+	least, most := int64(0), bound
+	for least < most {
+		mid := least + (most-least+1)/2
+		if q.worst(mid*q.choices) <= usd {
+			least = mid
+		} else {
+			most = mid - 1
+		}
+	}
+	return least
+}
+
+// ModelNotPriced is the answer to a call whose model has no price where it must have one.
+func ModelNotPriced() *Refusal {
+	return &Refusal{
+		Status: http.StatusBadRequest, Code: "model_not_priced", Param: "model",
+		Message: "this gateway has no price for the model of this call, and admits only calls that it can price",
+	}
+}
+
+// cost is what to charge a call in picodollars that has ended. One that turned out to
+// have no price is charged what it was expected to cost: it is not free.
+func (e *entry) cost(o *meter.Outcome) int64 {
+	switch {
+	case o.CostStatus != meter.CostUnpriced:
+		return int64(o.Cost)
+	case e.quote == nil || o.Source == meter.SourceNone:
+		return int64(o.Cost) // let pass unseen, by the operator's word
+	default:
+		return max(int64(o.Cost), e.quote.owed)
+	}
+}
+
+// amount is how much of a rule's unit a call has used.
+func (e *entry) amount(i int, o *meter.Outcome, used *usage.Usage) int64 {
+	if u := e.rules[i].unit; u != USD {
+		return u.Of(used)
+	}
+	return e.cost(o)
+}
+
+// Priceable tells whether all models that a call may use have a price, or need none. host
+// is the upstream's, if it is known.
+func Priceable(call *meter.Call, p meter.Pricer, host string) bool {
+	if uncounted(call) {
+		return true
+	}
+	q := quote{pricer: p, call: call.Priced()}
+	q.call.Host = host
+	for _, m := range append([]string{q.call.Requested}, call.Request.OtherModels...) {
+		if _, ok := q.price(m, 1, 1); !ok {
+			return false
+		}
+	}
+	return true
+}

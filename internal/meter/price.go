@@ -1,0 +1,184 @@
+package meter
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// Variables of a request that tell what it cost, once its response has ended. A call that
+// was refused has none.
+const (
+	VarCost       = "x-llm-cost"        // in USD, with 12 decimals; not set where the call is unpriced
+	VarCostStatus = "x-llm-cost-status" // a CostStatus
+)
+
+// CostStatus says where the cost of a call comes from.
+type CostStatus string
+
+// The statuses of a cost. The empty one is that of a call which nobody prices.
+const (
+	CostCalculated CostStatus = "calculated" // by a price table, from what was reported
+	CostReported   CostStatus = "reported"   // by the provider
+	CostEstimated  CostStatus = "estimated"  // by a price table, from an estimate
+	CostUnpriced   CostStatus = "unpriced"   // there is no price; the cost is unknown, not zero
+)
+
+// Priced is a call as a price table sees it, before or after it was made.
+type Priced struct {
+	API usage.API
+	// Host is the upstream's name; empty where it is not known. It is never what the
+	// client says, which must not choose its price.
+	Host string
+	// Requested is the model that the client asked for, and Served the one that
+	// answered; empty where they are not known.
+	Requested, Served string
+	// Usage is what the serving model used, and Other what other models did.
+	Usage usage.Usage
+	Other []usage.ModelUsage
+	Terms usage.Terms
+	Hints usage.Hints
+	// At is when the response ended, or now.
+	At time.Time
+}
+
+// Pricer says what calls cost. It is safe for concurrent use, and comparable.
+type Pricer interface {
+	// Price is what a call costs that uses what it says. The status is never empty, and
+	// the amount is 0 where it is unpriced.
+	Price(p *Priced) (money.USD, CostStatus)
+	// Expect is what a call is thought to cost that uses so many tokens. ok is false where
+	// it has no price.
+	Expect(p *Priced, input, output int64) (usd money.USD, ok bool)
+	// Worst is the most that a call can cost which uses no more tokens, whichever way
+	// it is served; never less for more tokens. ok is false where it has no price.
+	Worst(p *Priced, input, output int64) (most money.USD, ok bool)
+	// Denies tells whether a call that has no price is to be refused. budget is set
+	// where a limit in dollars asks.
+	Denies(budget bool) bool
+}
+
+// Price has the call priced by p when it ends. Of several that say so, the last counts,
+// which is the innermost handler: it stands nearest to what it prices.
+func (c *Call) Price(p Pricer) { c.pricer = p }
+
+// PriceByDefault has the call priced by p if no handler brings prices of its own, further
+// out or further in.
+func (c *Call) PriceByDefault(p Pricer) { c.byDefault = p }
+
+// Pricer is the one that prices the call as things are; nil if none does.
+func (c *Call) Pricer() Pricer {
+	if c.pricer != nil {
+		return c.pricer
+	}
+	return c.byDefault
+}
+
+// Priced is the call as a price table sees it before it is made, without usage but for
+// the pictures that it asks for. The request must have been inspected.
+func (c *Call) Priced() Priced {
+	p := Priced{API: c.Endpoint.API, Requested: c.Model(), Hints: c.Request.Hints, At: c.m.now()}
+	if p.API == usage.OpenAIImages {
+		p.Usage.Images = c.Request.Choices
+	}
+	return p
+}
+
+// made is the call as a price table sees it after it was made, but for what it used.
+func (c *Call) made() Priced {
+	p := c.Priced()
+	if c.repl != nil {
+		p.Host, _ = c.repl.GetString("http.reverse_proxy.upstream.host")
+	}
+	return p
+}
+
+// price works out what a call cost, once, before anybody is charged. The turns of a
+// session have been priced one by one.
+func (c *Call) price(o *Outcome) {
+	p := c.Pricer()
+	switch {
+	case p == nil || c.Request == nil || o.CostStatus != "":
+		return
+	case o.Source == SourceNone && c.unseen(o):
+		o.CostStatus = CostUnpriced
+		return
+	case o.Source == SourceNone:
+		o.CostStatus = CostCalculated // nothing was used
+		return
+	}
+	q := c.made()
+	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
+	o.Cost, o.CostStatus = priceOf(p, &q, o.Source)
+	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
+		c.m.learned.addCost(c.Model(), o.Cost)
+	}
+}
+
+// priceTurn adds what a turn of a session cost, of which u is the usage.
+func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Source) {
+	p := c.Pricer()
+	if p == nil {
+		return
+	}
+	q := c.made()
+	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
+	cost, status := priceOf(p, &q, source)
+	o.Cost += cost
+	switch {
+	case o.CostStatus == CostUnpriced || status == CostUnpriced:
+		o.CostStatus = CostUnpriced
+	case o.CostStatus == CostEstimated:
+	default:
+		o.CostStatus = status
+	}
+}
+
+// priceOf is what p says that a use costs, and by what.
+func priceOf(p Pricer, q *Priced, source Source) (money.USD, CostStatus) {
+	cost, status := p.Price(q)
+	if source != SourceEstimated || status == CostUnpriced {
+		return cost, status
+	}
+	if status == CostReported {
+		// the answer was cut: what it said by then may not have been all
+		q.Terms.CostKnown = false
+		if other, s := p.Price(q); s != CostUnpriced {
+			cost = max(cost, other)
+		}
+	}
+	return cost, CostEstimated
+}
+
+// unseen tells whether a call may have spent what its answer does not say, by the
+// operator's word.
+func (c *Call) unseen(o *Outcome) bool {
+	switch c.Endpoint.Class {
+	case usage.Unmetered, usage.Upgrade:
+		return o.Status/100 == 2 || o.Status == http.StatusSwitchingProtocols
+	default:
+		return c.Request.Background && o.Status/100 == 2
+	}
+}
+
+// tellCost sets the variables that say what the call cost.
+func (c *Call) tellCost(r *http.Request) {
+	o := &c.result
+	if o.CostStatus == "" {
+		return
+	}
+	caddyhttp.SetVar(r.Context(), VarCostStatus, string(o.CostStatus))
+	if o.CostStatus != CostUnpriced {
+		caddyhttp.SetVar(r.Context(), VarCost, o.Cost.String())
+	}
+}
+
+// TypicalCost is what calls of the model cost, what 95 of 100 stay under; ok is false
+// while too few are known.
+func (c *Call) TypicalCost() (usd money.USD, ok bool) {
+	return c.m.learned.of(c.Model()).typicalCost()
+}

@@ -1,0 +1,127 @@
+package usage
+
+import (
+	"slices"
+
+	"github.com/tidwall/gjson"
+)
+
+// toolTally is what the tools used that the vendor ran for a response of OpenAI, beside
+// the tokens of the model. A stream tells of each call as it ends, and a response lists
+// all of them again.
+type toolTally struct {
+	streamed, listed toolCounts
+	billed           optional // searches, by tool_usage
+}
+
+// toolCounts is how often tools ran.
+type toolCounts struct {
+	searches   int64 // of the web
+	files      int64 // searches of files
+	pictures   int64
+	containers []string // that ran code
+	unnamed    int64    // runs of code of which the container is not told
+}
+
+// maxContainers bounds the containers told apart; what is beyond counts each time.
+const maxContainers = 64
+
+// take counts a call. Of a web search only action "search" is billed, and not pages that
+// it opens; of code, the container is, however often something runs in it.
+func (c *toolCounts) take(kind, action, container []byte, picture bool) {
+	switch string(kind) {
+	case "web_search_call":
+		if string(action) == "search" {
+			c.searches++
+		}
+	case "file_search_call":
+		c.files++
+	case "image_generation_call":
+		if picture {
+			c.pictures++
+		}
+	case "code_interpreter_call":
+		switch {
+		case len(container) == 0, len(c.containers) == maxContainers && !slices.Contains(c.containers, string(container)):
+			c.unnamed++
+		case !slices.Contains(c.containers, string(container)):
+			c.containers = append(c.containers, string(container))
+		}
+	}
+}
+
+// sessions is how many containers ran code.
+func (c *toolCounts) sessions() int64 { return int64(len(c.containers)) + c.unnamed }
+
+// takeItem takes a call from the event of a stream that tells its end.
+func (t *toolTally) takeItem(v view) {
+	t.streamed.take(v.word(responsesItem), v.word(responsesAction), v.word(responsesContainer),
+		v.kind(responsesResult) == typeString)
+}
+
+// takeList takes the calls that a response lists. The first lists of a stream are empty.
+func (t *toolTally) takeList(v view, base int) {
+	if v.kind(base+respItemType) == typeAbsent {
+		return
+	}
+	t.listed = toolCounts{}
+	v.each(base+respItemType, func(element int32, _ byte, raw []byte) {
+		t.listed.take(unquote(raw), v.wordAt(base+respAction, element), v.wordAt(base+respContainer, element),
+			v.element(base+respResult, element) == typeString)
+	})
+}
+
+// pictures is how many the image tool has made.
+func (t *toolTally) pictures() int64 { return max(t.streamed.pictures, t.listed.pictures) }
+
+// conclude puts into the report what was counted, also where the usage never came. What
+// the vendor says that it bills counts more than what it did.
+func (t *toolTally) conclude(r *Report) {
+	u := &r.Usage
+	if t.billed.known {
+		u.WebSearches = t.billed.n
+	} else if u.WebSearches == 0 {
+		u.WebSearches = max(t.streamed.searches, t.listed.searches)
+	}
+	u.FileSearches = max(u.FileSearches, t.streamed.files, t.listed.files)
+	u.CodeSessions = max(u.CodeSessions, t.streamed.sessions(), t.listed.sessions())
+}
+
+// imageTally is what the image tool used: another model, at other prices.
+type imageTally struct {
+	model string
+	usage Usage
+}
+
+func (i *imageTally) conclude(tools *toolTally, r *Report) {
+	u := i.usage
+	u.Images = max(u.Images, tools.pictures())
+	r.addOther(i.model, u)
+}
+
+// takeToolUsage reads tool_usage, which is no part of usage.
+func (t *tally) takeToolUsage(v view, base int) {
+	members(parseObject(v.raw(base+respTools)), func(name string, v gjson.Result) {
+		switch name {
+		case "image_gen":
+			n, ok := readTokens([]byte(v.Raw))
+			if !ok {
+				return
+			}
+			u := n.usage(true)
+			// What an image tool puts out is images, even if it does not say so.
+			if !n.out.image.known {
+				u.ImageOut = u.Output
+			}
+			if u != (Usage{}) {
+				t.image.usage = u
+			}
+		case "web_search":
+			t.tools.billed.set(v.Get("num_requests"))
+		}
+	})
+	t.tools.takeList(v, base)
+	if model := v.word(base + respToolModel); len(model) > 0 {
+		t.image.model = string(model)
+	}
+}

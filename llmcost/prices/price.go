@@ -1,0 +1,228 @@
+package prices
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// Reasons of a call's cost.
+const (
+	whyLacking      = "the row has no price for some of what was used"
+	whyNothing      = "the row has no price for what was used"
+	whyInconsistent = "the reported usage contradicts itself"
+	whyOther        = "a model used inside the call was priced as the call's own"
+	whyUnreported   = "the provider did not report the cost"
+	whyTooMuch      = "the cost is more than can be counted"
+)
+
+// Call is what is to be priced.
+type Call struct {
+	// Provider is LiteLLM's name of who is called; empty is told by Host and API.
+	Provider string
+	API      usage.API
+	// Host is the upstream's name, with or without a port.
+	Host string
+	// Requested is the model that the request names, Served the one of the response.
+	Requested, Served string
+
+	Usage usage.Usage
+	// Other is what other models used inside the call.
+	Other []usage.ModelUsage
+	Terms usage.Terms
+	Hints usage.Hints
+	// VideoMillis is how much video is made, in milliseconds.
+	VideoMillis int64
+	// Estimated is set if Usage is not what the provider reported.
+	Estimated bool
+	// TextOnly is set if the request holds no audio, images or video. It is a hint for
+	// estimates.
+	TextOnly bool
+	// At is when the call ended, or is thought to end.
+	At time.Time
+
+	inner bool // a model inside the call: what is charged once is in the call's own price
+}
+
+// provider is the family of who is called.
+func (c *Call) provider() string {
+	if c.Provider != "" {
+		return family(strings.ToLower(c.Provider))
+	}
+	return family(ProviderOf(c.API, c.Host))
+}
+
+// Price computes what a call cost. The provider's own word counts before the table
+// where the vendor documents it, and the operator's price before both.
+func (b *Book) Price(c *Call) Cost {
+	provider := c.provider()
+	m := b.Resolve(provider, c.Served, c.Requested, c.At)
+	b.sized(&m, provider, c)
+	cost := c.price(&m, provider, &c.Usage)
+	for i := range c.Other {
+		other := &c.Other[i]
+		of := b.Resolve(provider, other.Model, "", c.At)
+		part := c.part(&of, provider, &other.Usage)
+		if part.Status == Unpriced {
+			// What an unknown helper used is better charged at a known rate than free.
+			if part = c.part(&m, provider, &other.Usage); part.Status != Unpriced {
+				part.doubt(whyOther)
+				part.Status = Estimated
+			}
+		}
+		cost.add(&part)
+	}
+	cost.Calculated = cost.USD
+	if usd, ok := c.reported(provider); ok && !m.Own {
+		cost = Cost{USD: usd, Status: Reported, Key: cost.Key, Calculated: cost.USD}
+	}
+	return cost
+}
+
+// add adds the cost of a part of the call.
+func (k *Cost) add(part *Cost) {
+	if part.Status == Unpriced {
+		k.doubt(part.Why)
+		return
+	}
+	switch {
+	case k.Status == Unpriced:
+		k.Status, k.Key = Estimated, part.Key
+		k.Approx = true
+	case part.Status == Estimated:
+		k.Status = Estimated
+	}
+	if part.Approx {
+		k.doubt(part.Why)
+	}
+	if k.USD > math.MaxInt64-part.USD {
+		k.USD = math.MaxInt64
+		return
+	}
+	k.USD += part.USD
+}
+
+// reported is what the provider says that the call cost, if it is one that documents
+// to do so. Zero is believed only where it is meant, for a cost of zero is what
+// proxies write that know none.
+func (c *Call) reported(provider string) (usd money.USD, ok bool) {
+	if !c.Terms.CostKnown || c.Terms.Cost < 0 || c.Terms.Cost == 0 && !c.Terms.CostFree {
+		return 0, false
+	}
+	switch provider {
+	case "openrouter", "xai", "perplexity", "deepinfra":
+		return c.Terms.Cost, true
+	default:
+		return 0, false
+	}
+}
+
+// price is the cost of the call's own model, by the row that was found.
+func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
+	if m.Row == nil || !m.Row.priced() {
+		why := m.Why
+		if m.Row != nil {
+			why = whyNoRates
+		}
+		return Cost{Key: m.Key, Why: why}
+	}
+	cost := Cost{Status: Calculated, Key: m.Key, Approx: m.Approx, Why: m.Why}
+	if c.Estimated {
+		cost.Status = Estimated
+	}
+	n, consistent := split(u)
+	if !consistent {
+		cost.doubt(whyInconsistent)
+	}
+	p := pick(m.Row, n.prompt(), c.service(provider), c.At, &cost)
+	var s sums
+	lacking := s.addFees(c, u, &n, &p, provider)
+	lacking = s.addTokens(&n, &p, s.charged) || lacking
+	if lacking {
+		cost.doubt(whyLacking)
+	}
+	if lacking && !s.charged {
+		return Cost{Key: m.Key, Why: whyNothing}
+	}
+	var ok bool
+	if cost.USD, ok = s.total(c.factor(m.Row, m.scale, provider)); !ok {
+		cost.doubt(whyTooMuch)
+	}
+	return cost
+}
+
+// part is the cost of a model inside the call.
+func (c *Call) part(m *Match, provider string, u *usage.Usage) Cost {
+	inner := Call{
+		inner: true, Host: c.Host, Terms: c.Terms, At: c.At, Estimated: c.Estimated,
+		Hints: usage.Hints{
+			ServiceTier: c.Hints.ServiceTier, Speed: c.Hints.Speed, SearchContext: c.Hints.SearchContext,
+			ImageSize: c.Hints.ImageSize, ImageQuality: c.Hints.ImageQuality,
+		},
+	}
+	return inner.price(m, provider, u)
+}
+
+// service is how the call was served, as the response says. Where it says nothing, only
+// a dearer service that was asked for is believed.
+func (c *Call) service(provider string) Service {
+	served := serviceOf(c.Terms.ServiceTier, provider)
+	if c.Terms.ServiceTier == "" && serviceOf(c.Hints.ServiceTier, provider) == Priority {
+		return Priority
+	}
+	return served
+}
+
+// serviceOf reads a provider's word. What a contract calls priority at Anthropic is
+// capacity paid for in advance, at no other rates.
+func serviceOf(word, provider string) Service {
+	switch {
+	case word == "":
+		return Standard
+	case strings.EqualFold(word, "flex"), strings.EqualFold(word, "on_demand_flex"):
+		return Flex
+	case strings.EqualFold(word, "batch"):
+		return Batch
+	case strings.EqualFold(word, "priority"), strings.EqualFold(word, "fast"), strings.EqualFold(word, "on_demand_priority"):
+		if provider == "anthropic" {
+			return Standard
+		}
+		return Priority
+	default:
+		return Standard
+	}
+}
+
+// factor is what the rates of all tokens are multiplied by.
+func (c *Call) factor(r *Row, scale Ratio, provider string) factor {
+	f := one.times(scale)
+	if strings.EqualFold(c.Terms.Speed, "fast") || c.Terms.Speed == "" && strings.EqualFold(c.Hints.Speed, "fast") {
+		f = f.times(r.Fast)
+	}
+	if strings.EqualFold(c.Terms.Geo, "us") {
+		f = f.times(r.GeoUS)
+	}
+	return f.times(regional(r, provider, c.Host))
+}
+
+// regional is the multiplier of the upstream's region.
+func regional(r *Row, provider, host string) Ratio {
+	host, _, _ = strings.Cut(host, ":")
+	switch provider {
+	case "openai":
+		switch {
+		case strings.EqualFold(host, "eu.api.openai.com"):
+			return r.RegionalEU
+		case strings.EqualFold(host, "us.api.openai.com"):
+			return r.RegionalUS
+		}
+	case "vertex_ai":
+		if host != "" && !strings.EqualFold(host, "aiplatform.googleapis.com") {
+			return r.Regional
+		}
+	}
+	return Ratio{}
+}

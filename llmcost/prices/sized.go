@@ -1,0 +1,26 @@
+package prices
+
+import "strings"
+
+// sized puts the row of images of the size and quality that were asked for in the place
+// of the model's, if the table has one and no tokens say what the images cost.
+func (b *Book) sized(m *Match, provider string, c *Call) {
+	if m.Row == nil || m.Own || c.Usage.Images <= 0 || c.Usage.Output > 0 || c.Hints.ImageSize == "" && c.Hints.ImageQuality == "" {
+		return
+	}
+	dims := strings.Replace(c.Hints.ImageSize, "x", "-x-", 1)
+	if dims == "" || dims == "auto" {
+		dims = "1024-x-1024"
+	}
+	quality := c.Hints.ImageQuality
+	if quality == "" || quality == "auto" {
+		quality = "standard"
+	}
+	id, _ := identOf(m.Row)
+	for _, name := range [...]string{quality + "/" + dims + "/" + id.name, dims + "/" + id.name} {
+		if r := b.exact(provider, strings.ToLower(name), c.At); r != nil && r.priced() {
+			m.Row, m.Key = r, r.Key
+			return
+		}
+	}
+}

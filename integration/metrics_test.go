@@ -150,6 +150,53 @@ func TestMetricsTellWhatACallUsed(t *testing.T) {
 	}
 }
 
+func TestMetricsTellWhatCallsCost(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		model := "gpt-4o-mini-2024-07-18"
+		if strings.Contains(string(body), "nobody") {
+			model = "model-that-nobody-prices"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"object":"chat.completion","model":"%s","choices":[],"usage":{"prompt_tokens":20,"completion_tokens":40,"total_tokens":60}}`, model)
+	})
+	g := start(t, up, recording+`{site} {`+keyed+`
+		llm_cost {
+			price gpt-4o-mini* {
+				input 1000000
+				output 2000000
+			}
+			unknown_model unpriced
+		}
+		cost_limit {name} {
+			consumer_based
+			mode charge_after
+			limit $250 per day
+		}
+		reverse_proxy {upstream}
+	}`)
+	const unpriced = `llm_cost_unpriced_total{model="model-that-nobody-prices"}`
+	before := g.scrape()[unpriced]
+	for range 2 { // $100 each
+		if a := g.chat(keyA); a.Status != http.StatusOK {
+			t.Fatalf("%d: %s", a.Status, a.Body)
+		}
+	}
+	a := g.call("POST", "/v1/chat/completions", keyA, `{"model":"model-that-nobody-prices","messages":[]}`)
+	if a.Status != http.StatusOK {
+		t.Fatalf("%d: %s", a.Status, a.Body)
+	}
+	g.expectMetrics(map[string]float64{
+		fmt.Sprintf(`llm_cost_usd_total{consumer="%s-app",model="gpt-4o-mini"}`, g.testName()): 200,
+		unpriced: before + 1,
+		fmt.Sprintf(`llm_thresholds_total{consumer="%s-app",limiter="%s",percent="80",rule="usd per day"}`, g.testName(), g.testName()): 1,
+	})
+	eventually(t, "told", func() bool { return len(g.events("llm.threshold")) == 1 })
+	if e := g.events("llm.threshold")[0]; e["used"] != "200.000000000000" || e["limit"] != "250.000000000000" || e["unit"] != "usd" {
+		t.Errorf("%v", e)
+	}
+}
+
 func TestMetricsOfAStreamUnderWay(t *testing.T) {
 	release := make(chan struct{})
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {

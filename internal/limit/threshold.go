@@ -143,7 +143,7 @@ func (ts *tracks) of(e store.Entity) *track {
 	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t = ts.young[e]; t != nil {
+	if t := ts.young[e]; t != nil {
 		return t
 	}
 	if t = ts.old[e]; t == nil {

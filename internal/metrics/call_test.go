@@ -178,6 +178,14 @@ func TestInventedModelsShareOneLabel(t *testing.T) {
 	}
 }
 
+func TestNamesThatWouldBreakAScrapeAreOther(t *testing.T) {
+	s := New()
+	for _, name := range []string{"app-\xff", "app-\xfe", Other} {
+		s.Ended(&Call{Consumer: Consumer{name, true}, Status: 200, Source: "reported", Model: "m-\xff", Usage: &usage.Usage{Input: 1}, Cost: 1})
+	}
+	expect(t, s, "llm_tokens_total", map[string]float64{"consumer=other,kind=input,model=other": 3})
+}
+
 func TestConsumersTimesModelsAreBounded(t *testing.T) {
 	s := New()
 	for c := range 200 {

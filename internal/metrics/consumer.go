@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -68,7 +69,7 @@ func (cs *consumers) of(name string, named bool) *consumer {
 	switch {
 	case name == "" || name == Default:
 		return cs.fallback
-	case !named || name == Other:
+	case !named || name == Other || !utf8.ValidString(name):
 		return cs.other
 	}
 	cs.mu.RLock()
@@ -84,14 +85,14 @@ func (cs *consumers) of(name string, named bool) *consumer {
 
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c = cs.names[name]; c != nil {
+	if c := cs.names[name]; c != nil {
 		return c
 	}
 	if len(cs.names) >= consumersMost {
 		return cs.other
 	}
 	name = strings.Clone(name)
-	c = newConsumer(strings.ToValidUTF8(name, "�"))
+	c = newConsumer(name)
 	cs.names[name] = c
 	return c
 }

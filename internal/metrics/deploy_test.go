@@ -228,7 +228,7 @@ func balanced(expr string) error {
 func TestExpressionsThatAreWrong(t *testing.T) {
 	for _, expr := range []string{
 		`sum(llm_nothing_total)`,
-		`sum by (modle) (llm_tokens_total)`,
+		`sum by (colour) (llm_tokens_total)`,
 		`llm_tokens_total{instance="x", limiter="y"}`,
 		`sum(rate(llm_tokens_total[5m])`,
 		`llm_tokens_total{kind="input}`,

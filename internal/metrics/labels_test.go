@@ -32,7 +32,7 @@ func TestFamily(t *testing.T) {
 		"a model":                                     Other,
 		"gpt-5\n":                                     Other,
 		"gpt-\xff":                                    Other,
-		"模型":                                          Other,
+		"\u6a21\u578b":                                Other,
 		strings.Repeat("ab-", 30):                     Other,
 		strings.Repeat("a/", 100) + "x":               Other,
 		"arn:aws:bedrock:us-east-1::foundation-model/a.b-c": "a.b-c",

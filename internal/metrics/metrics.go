@@ -39,7 +39,8 @@ type Set struct {
 
 	consumers consumers
 	models    models
-	counted   children
+	refused   children
+	told      children
 	sourceOf  [len(sources)]prometheus.Counter
 	stores    [len(ops)]prometheus.Observer
 	table     atomic.Pointer[Table]
@@ -129,7 +130,7 @@ func (c *children) get(k child, labels int) prometheus.Counter {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n = c.m[k]; n != nil {
+	if n := c.m[k]; n != nil || len(c.m) >= childrenMost {
 		return n
 	}
 	values := []string{k.a, k.b, k.c, k.d}

@@ -59,7 +59,7 @@ func (s *Set) Refused(instance, rule string, shadow bool) {
 	if shadow {
 		flag = "true"
 	}
-	n := s.counted.get(child{s.refusals, instance, rule, flag, ""}, 3)
+	n := s.refused.get(child{s.refusals, instance, rule, flag, ""}, 3)
 	if n == nil {
 		n = s.refusals.WithLabelValues(Other, Other, flag)
 	}
@@ -74,7 +74,7 @@ func (s *Set) Threshold(who *Consumer, instance, rule string, percent int) {
 		label = s.consumers.of(who.Name, who.Named).label
 	}
 	share := strconv.Itoa(percent)
-	n := s.counted.get(child{s.thresholds, label, instance, rule, share}, 4)
+	n := s.told.get(child{s.thresholds, label, instance, rule, share}, 4)
 	if n == nil {
 		n = s.thresholds.WithLabelValues(Other, Other, Other, share)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
@@ -250,6 +251,7 @@ func (h *Handler) identify(r *http.Request, g *grant) {
 // a guesser which keys there are.
 func (h *Handler) refuseKey(w http.ResponseWriter, r *http.Request, g *grant, cause error) {
 	h.logRefusal(r, g, cause.Error())
+	metrics.Process.AuthFailed(reason(cause))
 	challenge, message := `Bearer realm="llm", error="invalid_token"`, "invalid API key"
 	switch {
 	case errors.Is(cause, errNoKey):
@@ -316,6 +318,7 @@ func (h *Handler) refuseCall(w http.ResponseWriter, r *http.Request, g *grant, c
 		}
 	}
 	h.logRefusal(r, g, refusal.Code)
+	metrics.Process.AuthFailed(refusal.Code)
 	refusal.Write(w, dialect(r))
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/pricing"
 )
 
@@ -130,6 +131,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	if f != nil {
 		call.Refused(r, id)
+		metrics.Process.Refused(id, f.Code, false)
 		f.Write(w, call.Endpoint.Dialect)
 		return nil
 	}

@@ -59,6 +59,13 @@ func (l *Leases) Keep(t *Ticket) {
 	}
 }
 
+// Len returns how many tickets are being renewed.
+func (l *Leases) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.tickets)
+}
+
 // Settle stops to renew a ticket and settles it.
 func (l *Leases) Settle(t *Ticket, actual []int64) {
 	l.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -21,6 +22,7 @@ type entry struct {
 	results []store.Result
 	charged []int64 // by rule, while the call was under way; nil if nothing was
 	quote   *quote  // what it may cost; nil where no dollars are counted
+	watch   watch
 
 	rulesBuf   [inline]*rule
 	resultsBuf [inline]store.Result
@@ -67,10 +69,13 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 		Known:  l.known || consumer == meter.DefaultConsumer,
 		Takes:  takes, Lease: leases.Lease(),
 	}
+	start := time.Now()
 	e.ticket, err = l.app.Counters().Reserve(r.Context(), &res, e.results)
+	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
 	if err != nil {
 		return nil, nil, err
 	}
+	e.look(r, consumer)
 	if l.shadowed(e) {
 		call.Shadowed(l.id)
 	}
@@ -91,13 +96,14 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 }
 
 // shadowed tells whether a rule that only reports would have refused the call.
-func (l *Limiter) shadowed(e *entry) bool {
+func (l *Limiter) shadowed(e *entry) (would bool) {
 	for i, ru := range e.rules {
 		if ru.shadow && e.refuses(i) {
-			return true
+			metrics.Process.Refused(l.id, ru.words, true)
+			would = true
 		}
 	}
-	return false
+	return would
 }
 
 // refuses tells whether there is no room under a rule that the call has to fit in.
@@ -155,6 +161,7 @@ func (e *entry) end(amount func(i int) int64) {
 	actual := buf[:0]
 	for i := range e.rules {
 		actual = append(actual, amount(i))
+		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)
 	}
 	e.l.app.Leases().Settle(e.ticket, actual)
 }

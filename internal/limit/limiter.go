@@ -197,6 +197,7 @@ func Inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 func (l *Limiter) deny(w http.ResponseWriter, r *http.Request, call *meter.Call, next caddyhttp.Handler, f *Refusal) error {
 	if l.config.Shadow && !f.spent {
 		call.Shadowed(l.id)
+		l.count(r, f, true)
 		return call.Serve(w, r, next)
 	}
 	return l.refuse(w, r, call, f)
@@ -244,6 +245,7 @@ func (l *Limiter) unavailable(err error) *Refusal {
 // back when the call ends.
 func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, call *meter.Call, f *Refusal) error {
 	call.Refused(r, l.id)
+	l.count(r, f, false)
 	now := time.Now()
 	if v := f.violation; v != nil {
 		qs := collect(call.Entries())

@@ -2,10 +2,12 @@ package limit
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -28,7 +30,9 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 	leases := e.l.app.Leases()
 	res := store.Reservation{Entity: e.ticket.Entity, Known: true, Takes: takes, Lease: leases.Lease()}
 	results := make([]store.Result, len(takes))
+	start := time.Now()
 	ticket, err := e.l.app.Counters().Reserve(context.Background(), &res, results)
+	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
 	if err != nil || ticket == nil {
 		e.l.often.log(e.l.logger, zap.ErrorLevel, "charging a call under way; its end is to charge it", e.l.id, err)
 		return false
@@ -41,6 +45,7 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 		amount := max(e.charged[i], e.amount(i, o, &used))
 		actual[k] = amount - e.charged[i]
 		e.charged[i] = amount
+		e.spent(i, actual[k])
 		if !e.rules[i].shadow && results[k].Used >= results[k].Limit-actual[k] {
 			exhausted = true
 		}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -126,6 +127,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.Meters.check(); err != nil {
 		return err
 	}
+	if err := metrics.Process.Register(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
 	if a.StoreRaw == nil {
 		a.StoreRaw = json.RawMessage(`{"type":"memory"}`)
 	}
@@ -144,6 +148,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 			leases: store.NewLeases(counters, defaultLease, func(err error) {
 				// not the app's logger: the counters outlive the config it belongs to
 				caddy.Log().Named(Name).Error("renewing holds", zap.Error(err))
+				metrics.Process.StoreFailed(metrics.Renew, err)
 			}),
 			meter: meter.New(),
 		}, nil
@@ -209,6 +214,7 @@ func (a *App) apply() {
 	})
 	a.shared.leases.SetLease(cmp.Or(time.Duration(a.Meters.Lease), defaultLease))
 	a.store.Apply(a.shared.counters)
+	metrics.Process.SetGauges(a.shared.gauges())
 }
 
 // Stop implements caddy.App. Where a config that had been started could not replace
@@ -224,6 +230,9 @@ func (a *App) Stop() error {
 	started.apps = slices.Delete(started.apps, i, i+1)
 	if newest && i > 0 {
 		started.apps[i-1].apply()
+	}
+	if len(started.apps) == 0 {
+		metrics.Process.SetGauges(metrics.Gauges{})
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
@@ -45,6 +46,7 @@ type Options struct {
 // Meter is what the calls of a process share. It outlives configs, as calls do.
 type Meter struct {
 	now        func() time.Time
+	metrics    *metrics.Set
 	maxBody    atomic.Int64
 	leaveUsage atomic.Bool
 	drain      atomic.Int64 // in nanoseconds
@@ -57,7 +59,7 @@ type Meter struct {
 
 // New returns a meter with the default options.
 func New() *Meter {
-	m := &Meter{now: time.Now}
+	m := &Meter{now: time.Now, metrics: metrics.Process}
 	m.SetOptions(Options{})
 	return m
 }

@@ -148,9 +148,11 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		}
 		c.result = Outcome{Source: SourceNone}
 		c.log(r)
+		c.count(r, expectation{})
 		c.tap.report(false)
 		return
 	}
+	expected := c.expectation() // before it learns from the answer
 	o := c.outcome(r, err, returned)
 	c.price(o)
 	c.tellCost(r)
@@ -158,6 +160,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		e.Settle(o)
 	}
 	c.log(r)
+	c.count(r, expected)
 }
 
 // log adds what is known of the call to the access log's entry.

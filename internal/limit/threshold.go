@@ -1,0 +1,157 @@
+package limit
+
+import (
+	"sync"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// Thresholds tell operators that a limit is nearly used up before it refuses anybody.
+//
+// No counter knows which replica's charge took it across a line. A replica tells of a
+// line that was crossed if it has charged something since it last knew the counter to be
+// below; one that only sees the count of others keeps silent. So each replica tells
+// once in a window at most, and mostly only the one whose charge it was.
+
+// percents are the shares of a limit that are told of.
+var percents = [...]int64{80, 100}
+
+const (
+	// thresholdWindow is the shortest window that is worth telling of.
+	thresholdWindow = time.Hour
+	// tracksMost is how many entities are remembered at least, and half of how many at
+	// most. Of one that is forgotten, a line crossed meanwhile is not told.
+	tracksMost = 10_000
+	// rearm is the share of a rolling limit below which its lines are told of anew.
+	rearm = 50
+)
+
+// watched tells whether lines of the rule are told of. A token bucket is there to be
+// used up, and what only reports refuses nobody.
+func (r *rule) watched() bool {
+	k := r.store.Window.Kind()
+	return !r.shadow && r.length >= thresholdWindow && k != store.KindNone && k != store.KindBucket
+}
+
+// mark is what this replica knows of a counter.
+type mark struct {
+	rule      string // its ID
+	window    int64  // when it began, in Unix milliseconds; 0 for one that slides
+	limit     int64
+	seen, own int64 // what was used when it was last looked at, and charged here since
+	said      [len(percents)]bool
+}
+
+// look takes the state of the counter, and returns the share that this replica's
+// charges have just brought about, in percent; 0 for none.
+func (m *mark) look(window, used, limit int64) (percent int64) {
+	if window < m.window {
+		return 0 // older than what is known
+	}
+	m.enter(window)
+	if limit != m.limit {
+		// another limit has other lines; those passed already are no news
+		m.limit, m.said = limit, [len(percents)]bool{}
+		m.cross(m.seen)
+	}
+	percent = m.cross(used)
+	if m.own <= 0 {
+		percent = 0 // it was others
+	}
+	m.seen, m.own = used, 0
+	return percent
+}
+
+// charge adds what is charged here, and returns the share that it brings about.
+func (m *mark) charge(amount int64) (percent int64) {
+	m.own += amount
+	return m.cross(m.seen + m.own)
+}
+
+// enter begins another window, if it is one.
+func (m *mark) enter(window int64) {
+	if window > m.window {
+		m.window, m.seen, m.own, m.said = window, 0, 0, [len(percents)]bool{}
+	}
+}
+
+// cross notes the lines up to an amount, and returns the highest that is new.
+func (m *mark) cross(amount int64) (percent int64) {
+	if m.window == 0 && amount < part(m.limit, rearm) {
+		m.said = [len(percents)]bool{}
+	}
+	for i, p := range percents {
+		if !m.said[i] && amount >= part(m.limit, p) {
+			m.said[i] = true
+			percent = p
+		}
+	}
+	return percent
+}
+
+// part is a share of a limit, rounded up.
+func part(limit, percent int64) int64 {
+	return limit/100*percent + (limit%100*percent+99)/100
+}
+
+// track is what is known of the counters of an entity.
+type track struct {
+	mu    sync.Mutex
+	marks []mark
+}
+
+// mark returns that of a rule; guess is where it probably stands. The lock must be
+// held. One that is new begins with what has been used already, whoever did it.
+func (t *track) mark(ru *rule, guess int, window, used, limit int64) *mark {
+	if guess < len(t.marks) && t.marks[guess].rule == ru.store.ID {
+		return &t.marks[guess]
+	}
+	for i := range t.marks {
+		if t.marks[i].rule == ru.store.ID {
+			return &t.marks[i]
+		}
+	}
+	if len(t.marks) >= marksMost {
+		t.marks = t.marks[:0] // of rules that no config has any more
+	}
+	m := mark{rule: ru.store.ID, window: window, limit: limit, seen: used}
+	m.cross(used)
+	t.marks = append(t.marks, m)
+	return &t.marks[len(t.marks)-1]
+}
+
+// marksMost bounds the rules of an entity.
+const marksMost = 100
+
+// tracks are the entities of this process, through all configs. Those that were not
+// used for long are forgotten: the old ones, when there are enough young ones.
+type tracks struct {
+	mu         sync.RWMutex
+	young, old map[store.Entity]*track
+}
+
+var tracked tracks
+
+// of returns the track of an entity.
+func (ts *tracks) of(e store.Entity) *track {
+	ts.mu.RLock()
+	t := ts.young[e]
+	ts.mu.RUnlock()
+	if t != nil {
+		return t
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t := ts.young[e]; t != nil {
+		return t
+	}
+	if t = ts.old[e]; t == nil {
+		t = new(track)
+	}
+	if ts.young == nil || len(ts.young) >= tracksMost {
+		ts.old, ts.young = ts.young, make(map[store.Entity]*track)
+	}
+	ts.young[e] = t
+	return t
+}

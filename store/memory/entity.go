@@ -4,6 +4,7 @@ import (
 	"unique"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
 // entity is the counters of one consumer in one instance, or those that all of
@@ -12,7 +13,7 @@ import (
 type entity struct {
 	instance unique.Handle[string]
 	consumer string
-	counters []counter
+	counters []ruleCounter
 	// holds is nil while no call is under way.
 	holds *holds
 	// expires is no later than the instant from which on the entity says nothing
@@ -24,10 +25,10 @@ type entity struct {
 	place int // in the shard's heap
 }
 
-// counter is the state of a rule's counter. The rule is a copy that all counters
+// ruleCounter is the state of a rule's counter. The rule is a copy that all counters
 // share, lest a counter keeps the config alive that it was last used with.
-type counter struct {
-	state
+type ruleCounter struct {
+	counter.State
 	rule unique.Handle[store.Rule]
 }
 
@@ -85,13 +86,13 @@ func (e *entity) counter(r *store.Rule, guess int, now int64) int {
 			e.compact(now)
 		}
 		i = len(e.counters)
-		e.counters = append(e.counters, counter{rule: unique.Make(*r)})
+		e.counters = append(e.counters, ruleCounter{rule: unique.Make(*r)})
 	}
 	c := &e.counters[i]
 	if c.rule.Value() != *r {
 		c.rule = unique.Make(*r)
 	}
-	c.roll(r, now)
+	c.Roll(r, now)
 	return i
 }
 
@@ -102,8 +103,8 @@ func (e *entity) compact(now int64) {
 	for i := range e.counters {
 		c, held := &e.counters[i], e.held(i)
 		r := c.rule.Value()
-		c.roll(&r, now)
-		if held == 0 && c.idle(&r, now) <= now {
+		c.Roll(&r, now)
+		if held == 0 && c.Idle(&r, now) <= now {
 			continue
 		}
 		e.counters[n] = *c
@@ -133,7 +134,7 @@ func (e *entity) hold(i int, amount int64) {
 	for len(h.amounts) <= i {
 		h.amounts = append(h.amounts, 0)
 	}
-	h.amounts[i] = add(h.amounts[i], amount)
+	h.amounts[i] = counter.Add(h.amounts[i], amount)
 }
 
 // take counts what the ticket holds.
@@ -176,8 +177,8 @@ func (e *entity) end(now int64) int64 {
 	for i := range e.counters {
 		c := &e.counters[i]
 		r := c.rule.Value()
-		c.roll(&r, now)
-		end = max(end, c.idle(&r, now))
+		c.Roll(&r, now)
+		end = max(end, c.Idle(&r, now))
 	}
 	if e.holds != nil && len(e.holds.tickets) > 0 {
 		end = max(end, e.holds.tickets[0].deadline)

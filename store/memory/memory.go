@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
 // DefaultMaxEntities is how many entities a store keeps where nothing else is
@@ -114,7 +115,7 @@ func (s *Store) reserve(sh *shard, hash uint64, r *store.Reservation, results []
 	for i := range r.Takes {
 		t := &r.Takes[i]
 		c, held := e.peek(t.Rule, i, now)
-		check(c, t, held, now, &results[i])
+		counter.Check(c, t, held, now, &results[i])
 		admitted = admitted && (t.Shadow || !results[i].Exceeded)
 	}
 	if !admitted {
@@ -175,7 +176,7 @@ func (s *Store) Settle(t *store.Ticket, actual []int64) {
 		}
 		if amount != l.Charged {
 			c := &e.counters[e.counter(l.Rule, i, now)]
-			c.settle(l.Rule, l.Charged, l.ChargedIn, amount)
+			c.Settle(l.Rule, l.Charged, l.ChargedIn, amount)
 		}
 	}
 	sh.settled(e, now)
@@ -205,7 +206,7 @@ func (s *Store) renew(k *ticket, lease time.Duration) {
 		e = sh.insert(k.hash, k.Entity, len(k.Lines))
 	}
 	e.lapse(now)
-	k.deadline = now + ceilMilli(lease)
+	k.deadline = now + counter.CeilMilli(lease)
 	k.Deadline = time.UnixMilli(k.deadline)
 	if k.place >= 0 {
 		e.holds.tickets.fix(k.place)
@@ -229,7 +230,7 @@ func (s *Store) Read(_ context.Context, name store.Entity, rules []*store.Rule, 
 	for i, r := range rules {
 		c, held := e.peek(r, i, now)
 		results[i] = store.Result{Held: held}
-		fill(&results[i], &c, r, now)
+		counter.Fill(&results[i], &c, r, now)
 	}
 	return nil
 }
@@ -249,7 +250,7 @@ func (s *Store) Adjust(_ context.Context, name store.Entity, r *store.Rule, amou
 		e = sh.insert(hash, name, 1)
 	}
 	e.lapse(now)
-	e.counters[e.counter(r, 0, now)].charge(r, amount)
+	e.counters[e.counter(r, 0, now)].Charge(r, amount)
 	sh.settled(e, now)
 	return nil
 }

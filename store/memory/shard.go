@@ -48,7 +48,7 @@ func (sh *shard) insert(hash uint64, name store.Entity, n int) *entity {
 	e := &entity{
 		instance: unique.Make(name.Instance),
 		consumer: strings.Clone(name.Consumer), // or the request it is part of would stay
-		counters: make([]counter, 0, n),
+		counters: make([]ruleCounter, 0, n),
 		next:     sh.byHash[hash],
 	}
 	if sh.byHash == nil {

@@ -108,10 +108,10 @@ func (l *Log) sync() error {
 	// After an fsync that failed, the system may take pages for clean that never
 	// reached the disk. So all is written again, not only synced.
 	if _, err := l.f.WriteAt(data, l.size); err != nil {
-		return fmt.Errorf("writing log: %w", err)
+		return l.failed("writing", err)
 	}
 	if err := l.f.Sync(); err != nil {
-		return fmt.Errorf("syncing log: %w", err)
+		return l.failed("syncing", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,6 +126,13 @@ func (l *Log) sync() error {
 		l.pending = l.pending[:0]
 	}
 	return nil
+}
+
+// failed gives the file up, to be opened again: it may be of a disk that is gone.
+func (l *Log) failed(doing string, err error) error {
+	_ = l.f.Close()
+	l.f = nil
+	return fmt.Errorf("%s log: %w", doing, err)
 }
 
 // syncDir makes it certain that the file that took another's place is found there

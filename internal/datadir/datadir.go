@@ -3,7 +3,6 @@
 package datadir
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -14,7 +13,7 @@ import (
 func Run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "llm-test-")
 	if err == nil {
-		err = errors.Join(os.Setenv("HOME", dir), os.Setenv("AppData", dir), os.Setenv("XDG_DATA_HOME", dir))
+		err = os.Setenv("XDG_DATA_HOME", dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "making a data directory:", err)

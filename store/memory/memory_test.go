@@ -15,3 +15,10 @@ func open(_ *testing.T, now func() time.Time) store.Counters {
 func TestConformance(t *testing.T) { storetest.Run(t, open) }
 
 func TestConformanceInTime(t *testing.T) { storetest.RunClock(t, open) }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -29,12 +29,6 @@
 
 local call, concat = redis.call, table.concat
 local key, number, rules, first = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local time = call('TIME')
-local now = time[1] * 1000 + floor(time[2] / 1000)
-
-local fields = {ARGV[1]}
-for i = 1, rules do fields[i + 1] = ARGV[3 + 3 * i] end
-local values = call('HMGET', key, unpack(fields))
 
 local before
 if number > 0 and values[1] then

@@ -16,6 +16,8 @@ var (
 	counterLua string
 	//go:embed apply.lua
 	applyLua string
+	//go:embed common.lua
+	commonLua string
 	//go:embed claim.lua
 	claimLua string
 	//go:embed release.lua
@@ -65,6 +67,12 @@ func connect(o *Options) goredis.UniversalClient {
 	default:
 		return goredis.NewClient(c.Simple())
 	}
+}
+
+// countLua applies a batch. See apply.lua for what it is given, and common.lua for
+// why it is put together so.
+func countLua() string {
+	return "local function whole(now, values, fields)\n" + amountLua + counterLua + applyLua + "end\n" + commonLua
 }
 
 // script is a Lua script. Servers forget them, so it is sent whole where needed.

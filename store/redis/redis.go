@@ -102,7 +102,7 @@ func New(o Options) *Store {
 	}
 	s := &Store{
 		client: connect(&o), prefix: o.Prefix, timeout: o.Timeout, now: o.Now, grid: o.grid,
-		apply: newScript(o.script(amountLua + counterLua + applyLua)),
+		apply: newScript(o.script(countLua())),
 		claim: newScript(o.script(claimLua)), release: newScript(releaseLua),
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}

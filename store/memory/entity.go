@@ -4,6 +4,7 @@ import (
 	"unique"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
 // entity is the counters of one consumer in one instance, or those that all of
@@ -12,7 +13,7 @@ import (
 type entity struct {
 	instance unique.Handle[string]
 	consumer string
-	counters []counter
+	counters []ruleCounter
 	// holds is nil while no call is under way.
 	holds *holds
 	// expires is no later than the instant from which on the entity says nothing
@@ -21,13 +22,15 @@ type entity struct {
 	expires int64
 	// next is another entity of the same hash.
 	next  *entity
-	place int // in the shard's heap
+	place int32 // in the shard's heap
+	// dirty tells that the entity is in its shard's list of those to be written.
+	dirty bool
 }
 
-// counter is the state of a rule's counter. The rule is a copy that all counters
+// ruleCounter is the state of a rule's counter. The rule is a copy that all counters
 // share, lest a counter keeps the config alive that it was last used with.
-type counter struct {
-	state
+type ruleCounter struct {
+	counter.State
 	rule unique.Handle[store.Rule]
 }
 
@@ -52,7 +55,7 @@ type ticket struct {
 }
 
 func (e *entity) due() int64   { return e.expires }
-func (e *entity) moved(to int) { e.place = to }
+func (e *entity) moved(to int) { e.place = int32(to) }
 
 func (t *ticket) due() int64   { return t.deadline }
 func (t *ticket) moved(to int) { t.place = to }
@@ -85,13 +88,13 @@ func (e *entity) counter(r *store.Rule, guess int, now int64) int {
 			e.compact(now)
 		}
 		i = len(e.counters)
-		e.counters = append(e.counters, counter{rule: unique.Make(*r)})
+		e.counters = append(e.counters, ruleCounter{rule: unique.Make(*r)})
 	}
 	c := &e.counters[i]
 	if c.rule.Value() != *r {
 		c.rule = unique.Make(*r)
 	}
-	c.roll(r, now)
+	c.Roll(r, now)
 	return i
 }
 
@@ -102,8 +105,8 @@ func (e *entity) compact(now int64) {
 	for i := range e.counters {
 		c, held := &e.counters[i], e.held(i)
 		r := c.rule.Value()
-		c.roll(&r, now)
-		if held == 0 && c.idle(&r, now) <= now {
+		c.Roll(&r, now)
+		if held == 0 && c.Idle(&r, now) <= now {
 			continue
 		}
 		e.counters[n] = *c
@@ -133,7 +136,7 @@ func (e *entity) hold(i int, amount int64) {
 	for len(h.amounts) <= i {
 		h.amounts = append(h.amounts, 0)
 	}
-	h.amounts[i] = add(h.amounts[i], amount)
+	h.amounts[i] = counter.Add(h.amounts[i], amount)
 }
 
 // take counts what the ticket holds.
@@ -176,8 +179,8 @@ func (e *entity) end(now int64) int64 {
 	for i := range e.counters {
 		c := &e.counters[i]
 		r := c.rule.Value()
-		c.roll(&r, now)
-		end = max(end, c.idle(&r, now))
+		c.Roll(&r, now)
+		end = max(end, c.Idle(&r, now))
 	}
 	if e.holds != nil && len(e.holds.tickets) > 0 {
 		end = max(end, e.holds.tickets[0].deadline)

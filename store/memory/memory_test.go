@@ -15,3 +15,10 @@ func open(_ *testing.T, now func() time.Time) store.Counters {
 func TestConformance(t *testing.T) { storetest.Run(t, open) }
 
 func TestConformanceInTime(t *testing.T) { storetest.RunClock(t, open) }
+
+func must(w *store.Window, err error) *store.Window {
+	if err != nil {
+		panic(err)
+	}
+	return w
+}

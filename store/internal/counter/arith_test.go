@@ -1,4 +1,4 @@
-package memory
+package counter
 
 import (
 	"math"
@@ -32,7 +32,7 @@ func TestSumsStopAtTheEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyInt64().Draw(t, "a"), anyInt64().Draw(t, "b")
 		x, y := big.NewInt(a), big.NewInt(b)
-		if got, want := add(a, b), saturated(new(big.Int).Add(x, y)); got != want {
+		if got, want := Add(a, b), saturated(new(big.Int).Add(x, y)); got != want {
 			t.Errorf("%d + %d is %d, want %d", a, b, got, want)
 		}
 		if got, want := sub(a, b), saturated(new(big.Int).Sub(x, y)); got != want {

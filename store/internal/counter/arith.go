@@ -1,13 +1,13 @@
-package memory
+package counter
 
 import (
 	"math"
 	"math/bits"
 )
 
-// add returns a+b, or the end of int64 that it would pass. Amounts are up to
+// Add returns a+b, or the end of int64 that it would pass. Amounts are up to
 // 10¹⁸ each, so that a few of them can.
-func add(a, b int64) int64 {
+func Add(a, b int64) int64 {
 	c := a + b
 	switch {
 	case a > 0 && b > 0 && c < 0:
@@ -21,9 +21,9 @@ func add(a, b int64) int64 {
 // sub returns a-b, or the end of int64 that it would pass.
 func sub(a, b int64) int64 {
 	if b == math.MinInt64 {
-		return add(add(a, math.MaxInt64), 1)
+		return Add(Add(a, math.MaxInt64), 1)
 	}
-	return add(a, -b)
+	return Add(a, -b)
 }
 
 // abs returns the amount of n without its sign, math.MaxInt64 for the least.
@@ -59,7 +59,7 @@ func share(n, part, whole int64) int64 {
 	}
 	q, r := mulAdd(abs(n), part, 0, whole)
 	if r > 0 {
-		q = add(q, 1)
+		q = Add(q, 1)
 	}
 	return -q
 }

@@ -1,4 +1,4 @@
-package memory
+package counter
 
 import (
 	"math"
@@ -35,12 +35,12 @@ func drawRule(t *rapid.T) *store.Rule {
 }
 
 // drawState returns a state after a few changes, and the instant of the last.
-func drawState(t *rapid.T, r *store.Rule) (s state, now int64) {
+func drawState(t *rapid.T, r *store.Rule) (s State, now int64) {
 	now = 1_700_000_000_000
 	for range rapid.IntRange(1, 6).Draw(t, "changes") {
 		now += rapid.Int64Range(-5_000, 25_000).Draw(t, "step")
-		s.roll(r, now)
-		s.charge(r, rapid.Int64Range(-1_000_000, 2_000_000).Draw(t, "amount"))
+		s.Roll(r, now)
+		s.Charge(r, rapid.Int64Range(-1_000_000, 2_000_000).Draw(t, "amount"))
 	}
 	return s, now
 }
@@ -52,11 +52,11 @@ func TestRollingOftenIsRollingOnce(t *testing.T) {
 		often := s
 		end := now + rapid.Int64Range(0, 60_000).Draw(t, "time")
 		for at := now; at < end; at += rapid.Int64Range(1, 20_000).Draw(t, "step") {
-			often.roll(r, at)
+			often.Roll(r, at)
 		}
-		often.roll(r, end)
-		s.roll(r, end)
-		if s.level(r, end) != often.level(r, end) || s.start != often.start {
+		often.Roll(r, end)
+		s.Roll(r, end)
+		if s.Level(r, end) != often.Level(r, end) || s.Start != often.Start {
 			t.Errorf("rolled at once: %+v, in steps: %+v", s, often)
 		}
 	})
@@ -67,7 +67,7 @@ func TestWindowsNeverGoBack(t *testing.T) {
 		r := drawRule(t)
 		s, now := drawState(t, r)
 		before := s
-		s.roll(r, now-rapid.Int64Range(0, 1_000_000).Draw(t, "back"))
+		s.Roll(r, now-rapid.Int64Range(0, 1_000_000).Draw(t, "back"))
 		if s != before {
 			t.Errorf("the state was %+v, and is %+v after a step back", before, s)
 		}
@@ -78,7 +78,7 @@ func TestIdleStatesAreBlank(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRule(t)
 		s, now := drawState(t, r)
-		at := s.idle(r, now)
+		at := s.Idle(r, now)
 		if at == math.MaxInt64 {
 			if r.Window.Kind() != store.KindBucket || r.Refill != 0 {
 				t.Fatalf("never idle: %+v", s)
@@ -87,25 +87,25 @@ func TestIdleStatesAreBlank(t *testing.T) {
 		}
 		if at > now {
 			early := s
-			early.roll(r, at-1)
-			if early.used == 0 && early.prev == 0 {
+			early.Roll(r, at-1)
+			if early.Used == 0 && early.Prev == 0 {
 				t.Errorf("idle at %d, but blank before: %+v", at, s)
 			}
 		}
 		at = max(at, now)
-		var blank state
-		blank.roll(r, at)
-		s.roll(r, at)
-		if got := s.level(r, at); got != 0 {
+		var blank State
+		blank.Roll(r, at)
+		s.Roll(r, at)
+		if got := s.Level(r, at); got != 0 {
 			t.Errorf("idle at %d, but %d used", at, got)
 		}
 		// Whatever happens later, the two do not differ.
 		later := at + rapid.Int64Range(0, 60_000).Draw(t, "time")
-		for _, c := range []*state{&s, &blank} {
-			c.charge(r, 1000)
-			c.roll(r, later)
+		for _, c := range []*State{&s, &blank} {
+			c.Charge(r, 1000)
+			c.Roll(r, later)
 		}
-		if s.level(r, later) != blank.level(r, later) {
+		if s.Level(r, later) != blank.Level(r, later) {
 			t.Errorf("once idle %+v, never used %+v", s, blank)
 		}
 	})
@@ -114,24 +114,24 @@ func TestIdleStatesAreBlank(t *testing.T) {
 func TestAmountsAtTheEndsDoNotWrap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRule(t)
-		var s state
+		var s State
 		now := int64(1_700_000_000_000)
 		for range 6 {
 			now += rapid.Int64Range(0, 25_000).Draw(t, "step")
-			s.roll(r, now)
-			before := s.level(r, now)
+			s.Roll(r, now)
+			before := s.Level(r, now)
 			amount := anyInt64().Draw(t, "amount")
-			s.charge(r, amount)
-			if after := s.level(r, now); amount > 0 && after < before || amount < 0 && after > before {
+			s.Charge(r, amount)
+			if after := s.Level(r, now); amount > 0 && after < before || amount < 0 && after > before {
 				t.Fatalf("%d used, and %d after a charge of %d", before, after, amount)
 			}
 			limit, need := rapid.Int64Min(0).Draw(t, "limit"), rapid.Int64Min(1).Draw(t, "need")
-			if s.exceeds(r, now, limit, 0, need) {
-				if wait := s.wait(r, now, limit, need); wait < 1 {
+			if s.Exceeds(r, now, limit, 0, need) {
+				if wait := s.Wait(r, now, limit, need); wait < 1 {
 					t.Fatalf("%+v: wait of %d", s, wait)
 				}
 			}
-			if start, reset := s.window(r, now); start > now || reset != 0 && reset < now {
+			if start, reset := s.Window(r, now); start > now || reset != 0 && reset < now {
 				t.Fatalf("%+v: window from %d to %d at %d", s, start, reset, now)
 			}
 		}

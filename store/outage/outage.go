@@ -126,9 +126,10 @@ type Counters struct {
 	done        sync.WaitGroup
 	closing     sync.Once
 
-	mu      sync.Mutex // guards what follows
-	lastErr error
-	errors  limited
+	mu         sync.Mutex // guards what follows
+	lastErr    error
+	journalErr error
+	errors     limited
 }
 
 // errDown is made once: an outage must not cost allocations.
@@ -161,10 +162,12 @@ func (c *Counters) Set(p Policy, replicas int, timeout time.Duration) {
 // directory that cannot be used is reported to OnError.
 func (c *Counters) Start() {
 	c.once.Do(func() {
+		c.seen = newSeen()
 		c.local = memory.New(memory.Options{MaxEntities: c.o.MaxEntities, Now: c.o.Now})
 		c.queue = newQueue(c.o.JournalCap / 2)
 		j, err := openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
 		if err != nil {
+			c.journalErr = err
 			c.report(err)
 		}
 		c.journal = j
@@ -192,8 +195,8 @@ func (c *Counters) Remote() Remote {
 func (c *Counters) Outstanding() int { return int(c.outstanding.Load()) }
 
 // Close hands over what is pending until ctx is done, keeps the rest in the
-// directory, and ends. Calls that are settled later are still charged, but only
-// where there is a directory, by the next process.
+// directory, and ends. It is for when all calls have ended: what is settled later is
+// not charged. The error is of what is lost, or may be.
 func (c *Counters) Close(ctx context.Context) error {
 	c.once.Do(func() { c.remote = nil }) // it was never used
 	if c.remote == nil {
@@ -204,25 +207,29 @@ func (c *Counters) Close(ctx context.Context) error {
 		close(c.stop)
 		c.done.Wait()
 		if !c.isOpen.Load() {
-			err = c.flush(ctx)
+			c.flush(ctx)
 		}
-		err = errors.Join(err, c.remote.Close(ctx))
-		err = errors.Join(err, c.journal.close(c.remote.Export()))
+		closeErr := c.remote.Close(ctx)
+		c.queue.close()
+		rest := c.remote.Export()
+		if c.journal != nil {
+			err = c.journal.close(rest)
+		} else if n := c.queue.pending() + len(rest); n > 0 {
+			err = errors.Join(fmt.Errorf("closing store: %d charges are lost, as there is no directory to keep them in", n), closeErr)
+		}
 	})
 	return err
 }
 
 // flush sends all charges, until ctx is done or none gets through.
-func (c *Counters) flush(ctx context.Context) error {
-	for c.queue.pending() > 0 {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("handing over charges: %w", err)
-		}
+func (c *Counters) flush(ctx context.Context) {
+	for failures := 0; failures < c.o.Failures && c.queue.pending() > 0 && ctx.Err() == nil; {
 		if err := c.deliver(ctx); err != nil {
-			return err
+			failures++
+			continue
 		}
+		failures = 0
 	}
-	return nil
 }
 
 // report tells of trouble, at most once a minute.

@@ -145,7 +145,7 @@ func (f *fake) Close(context.Context) error {
 func setup(t *testing.T, s *server, o Options) (*Counters, *fake) {
 	t.Helper()
 	f := &fake{server: s, timeout: 50 * time.Millisecond}
-	o.Probe = 10 * time.Millisecond
+	o.Probe, o.every = 10*time.Millisecond, 5*time.Millisecond
 	if o.Timeout == 0 {
 		o.Timeout = f.timeout
 	}

@@ -231,7 +231,7 @@ func (j *journal) close(remote [][]byte) error {
 
 // keepJournal writes the file until the counters are closed.
 func (c *Counters) keepJournal() {
-	tick := time.NewTicker(journalEvery)
+	tick := time.NewTicker(c.o.every)
 	defer tick.Stop()
 	for {
 		select {

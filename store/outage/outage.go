@@ -96,6 +96,8 @@ type Options struct {
 	OnOpen  func(err error)
 	OnClose func(open time.Duration)
 	OnError func(err error)
+
+	every time.Duration // how often files are written; for tests
 }
 
 // Counters is a store of counters that others share, or a stand-in while it cannot
@@ -142,6 +144,7 @@ func New(open func(token string) Remote, o Options) *Counters {
 	c := &Counters{open: open, o: o, now: o.Now, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	c.o.Failures = cmp.Or(o.Failures, defaultFailures)
 	c.o.Probe = cmp.Or(o.Probe, defaultProbe)
+	c.o.every = cmp.Or(o.every, journalEvery)
 	c.o.JournalCap = cmp.Or(o.JournalCap, defaultJournalCap)
 	if c.now == nil {
 		c.now = time.Now

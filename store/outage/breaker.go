@@ -186,7 +186,7 @@ func (c *Counters) deliver(ctx context.Context) error {
 }
 
 func (c *Counters) send(ctx context.Context, batches []*batch) error {
-	out := make([]Batch, len(batches))
+	out := make([]store.Batch, len(batches))
 	for i, b := range batches {
 		out[i] = b.Batch
 	}

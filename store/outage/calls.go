@@ -92,15 +92,15 @@ func (c *Counters) Settle(t *store.Ticket, actual []int64) {
 	if k.inner != nil {
 		c.local.Settle(k.inner, actual)
 	}
-	var more, back []Amount
+	var more, back []store.Amount
 	for i := range k.Lines {
 		l := &k.Lines[i]
 		switch d := amountAt(actual, i) - l.Charged; {
 		case l.Rule.Window.Kind() == store.KindNone:
 		case d > 0:
-			more = append(more, Amount{l.Rule, d})
+			more = append(more, store.Amount{Rule: l.Rule, Amount: d})
 		case d < 0:
-			back = append(back, Amount{l.Rule, d})
+			back = append(back, store.Amount{Rule: l.Rule, Amount: d})
 		}
 	}
 	c.charge(k.Entity, c.now(), more)
@@ -108,7 +108,7 @@ func (c *Counters) Settle(t *store.Ticket, actual []int64) {
 }
 
 // charge has the remote charged with what was used here.
-func (c *Counters) charge(e store.Entity, at time.Time, lines []Amount) {
+func (c *Counters) charge(e store.Entity, at time.Time, lines []store.Amount) {
 	if len(lines) == 0 {
 		return
 	}

@@ -18,7 +18,7 @@ type server struct {
 	*memory.Store
 	mu      sync.Mutex
 	seqs    map[string]int64 // of origin and entity
-	applied []Batch
+	applied []store.Batch
 }
 
 func newServer(now func() time.Time) *server {
@@ -84,9 +84,11 @@ func (f *fake) Adjust(ctx context.Context, e store.Entity, r *store.Rule, amount
 	return f.server.Adjust(ctx, e, r, amount)
 }
 
+func (f *fake) Identity() string { return "me" }
+
 func (f *fake) Ping(ctx context.Context) error { return f.reach(ctx) }
 
-func (f *fake) Charge(ctx context.Context, batches []Batch) []error {
+func (f *fake) Charge(ctx context.Context, batches []store.Batch) []error {
 	errs := make([]error, len(batches))
 	seen := make(map[store.Entity]bool)
 	for i, b := range batches {
@@ -108,7 +110,7 @@ func (f *fake) Charge(ctx context.Context, batches []Batch) []error {
 	return errs
 }
 
-func (s *server) apply(b Batch) {
+func (s *server) apply(b store.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprintf("%q %q", b.Origin, b.Entity)
@@ -116,7 +118,7 @@ func (s *server) apply(b Batch) {
 		return
 	}
 	s.seqs[key] = b.Seq
-	b.Lines = append([]Amount(nil), b.Lines...)
+	b.Lines = append([]store.Amount(nil), b.Lines...)
 	s.applied = append(s.applied, b)
 	for _, a := range b.Lines {
 		_ = s.Adjust(context.Background(), b.Entity, a.Rule, a.Amount) // it never fails

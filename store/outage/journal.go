@@ -1,7 +1,6 @@
 package outage
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -26,8 +24,8 @@ const (
 	// small is a length at which a file is not worth being made smaller.
 	small = 1 << 20
 
-	logName   = "pending.log"
-	tokenName = "replica.json"
+	logName      = "pending.log"
+	identityName = "replica.json"
 )
 
 // journal is the directory where a replica keeps who it is, and what the remote has
@@ -38,7 +36,7 @@ type journal struct {
 	log   *appendlog.Log
 	most  int64
 	queue *queue
-	token string
+	token string // the remote's identity, as the file has it
 
 	remote  [][]byte          // what a former process left of the remote's
 	last    [sha256.Size]byte // of the remote's records that were written last
@@ -64,7 +62,7 @@ func openJournal(path string, most int64, q *queue, now time.Time) (*journal, er
 }
 
 func (j *journal) open(now time.Time) (err error) {
-	if j.token, err = readToken(j.dir.Path()); err != nil {
+	if j.token, err = readIdentity(j.dir.Path()); err != nil {
 		return err
 	}
 	type id struct {
@@ -72,7 +70,7 @@ func (j *journal) open(now time.Time) (err error) {
 		seq    int64
 	}
 	var order []id
-	found, rules := make(map[id]Batch), make(map[store.Rule]*store.Rule)
+	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
 	var bad error
 	j.log, _, err = j.dir.Open(logName, recordVersion, func(record []byte) error {
 		j.written = true
@@ -115,10 +113,11 @@ func (j *journal) open(now time.Time) (err error) {
 	return nil
 }
 
-// identity is the same for this replica at each start, as far as it can be kept.
+// identity is what the remote was called in a former process, empty if it is not
+// known.
 func (j *journal) identity() string {
 	if j == nil {
-		return randomID()
+		return ""
 	}
 	return j.token
 }
@@ -239,7 +238,7 @@ func (c *Counters) keepJournal() {
 			return
 		case <-tick.C:
 		}
-		err := c.journal.write(c.isOpen.Load(), c.remote.Export, c.now())
+		err := errors.Join(c.journal.keepIdentity(c.remote.Identity()), c.journal.write(c.isOpen.Load(), c.remote.Export, c.now()))
 		if err != nil {
 			err = fmt.Errorf("writing charges: %w", err)
 			c.report(err)
@@ -252,36 +251,55 @@ func (c *Counters) keepJournal() {
 
 // replica is the content of the file that says who this is.
 type replica struct {
-	Token string `json:"token"`
-	// Host is where it was made: a directory that was copied to another machine must
+	// Identity is the remote's word for it.
+	Identity string `json:"identity"`
+	// Host is where it was written: a directory that was copied to another machine must
 	// not make one replica of two.
 	Host string `json:"host"`
 }
 
-var tokenFormat = regexp.MustCompile(`^[0-9a-f]{16}$`)
-
-// readToken returns the token of the directory, and makes one if there is none.
-func readToken(dir string) (string, error) {
-	path := filepath.Join(dir, tokenName)
-	host, err := os.Hostname()
-	if err != nil {
-		host = ""
+// readIdentity returns what the directory says, empty for nothing that is of use.
+func readIdentity(dir string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, identityName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
 	}
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return "", fmt.Errorf("reading the replica's identity: %w", err)
 	}
 	var r replica
-	if json.Unmarshal(bytes.TrimSpace(data), &r) == nil && tokenFormat.MatchString(r.Token) && r.Host == host {
-		return r.Token, nil
+	if json.Unmarshal(data, &r) != nil || r.Host != host() {
+		return "", nil
 	}
-	r = replica{Token: randomID(), Host: host}
-	if data, err = json.Marshal(r); err != nil {
-		return "", fmt.Errorf("writing the replica's identity: %w", err)
+	return r.Identity, nil
+}
+
+// keepIdentity writes what the remote is called by now.
+func (j *journal) keepIdentity(identity string) error {
+	if identity == j.token {
+		return nil
 	}
+	data, err := json.Marshal(replica{Identity: identity, Host: host()})
+	if err != nil {
+		return fmt.Errorf("writing the replica's identity: %w", err)
+	}
+	path := filepath.Join(j.dir.Path(), identityName)
 	temp := path + ".tmp"
-	if err := errors.Join(os.WriteFile(temp, data, 0o600), os.Rename(temp, path)); err != nil {
-		return "", fmt.Errorf("writing the replica's identity: %w", err)
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("writing the replica's identity: %w", err)
 	}
-	return r.Token, nil
+	if err := os.Rename(temp, path); err != nil {
+		return fmt.Errorf("writing the replica's identity: %w", err)
+	}
+	j.token = identity
+	return nil
+}
+
+// host is the machine's name, empty where it has none.
+func host() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
 }

@@ -115,7 +115,7 @@ func TestTornFileKeepsWhatIsWhole(t *testing.T) {
 	cut(t, c, f)
 	for i := range 3 {
 		e := store.Entity{Instance: "apps", Consumer: fmt.Sprint("team-", i)}
-		c.queue.add(e, time.Now(), []Amount{{day, 10}, {minute, 1}})
+		c.queue.add(e, time.Now(), []store.Amount{{Rule: day, Amount: 10}, {Rule: minute, Amount: 1}})
 	}
 	written(t, c)
 	crash(t, c)
@@ -186,19 +186,18 @@ func TestLossIsSaidAtTheEnd(t *testing.T) {
 
 func TestIdentityStays(t *testing.T) {
 	dir := t.TempDir()
-	first, err := readToken(dir)
-	if err != nil {
-		t.Fatal(err)
+	if got, err := readIdentity(dir); err != nil || got != "" {
+		t.Errorf("got %q, %v from an empty directory", got, err)
 	}
-	if again, err := readToken(dir); err != nil || again != first {
-		t.Errorf("got %q, %v, want %q", again, err, first)
-	}
-	for _, content := range []string{"", "{", `{"token":"../..","host":"x"}`, `{"token":"0123456789abcdef","host":"another machine's"}`} {
-		if err := os.WriteFile(filepath.Join(dir, tokenName), []byte(content), 0o600); err != nil {
+	c, _ := setup(t, newServer(nil), Options{Dir: dir})
+	c.Start()
+	wait(t, "the identity", func() bool { got, err := readIdentity(dir); return err == nil && got == "me" })
+	for _, content := range []string{"", "{", `{"identity":"me","host":"another machine"}`} {
+		if err := os.WriteFile(filepath.Join(dir, identityName), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readToken(dir); err != nil || got == first || !tokenFormat.MatchString(got) {
-			t.Errorf("got %q, %v from %q, want a new one", got, err, content)
+		if got, err := readIdentity(dir); err != nil || got != "" {
+			t.Errorf("got %q, %v from %q, want none", got, err, content)
 		}
 	}
 }
@@ -235,9 +234,9 @@ func TestBatchesAreAsManyAsWindows(t *testing.T) {
 	bucket := &store.Rule{ID: "bucket", Window: must(store.Bucket(time.Hour)), Refill: 10}
 	for i := range 120 {
 		at := start.Add(time.Duration(i) * time.Minute)
-		q.add(store.Entity{Consumer: "by day"}, at, []Amount{{day, 1}})
-		q.add(store.Entity{Consumer: "by minute"}, at, []Amount{{day, 1}, {minute, 1}})
-		q.add(store.Entity{Consumer: "by bucket"}, at, []Amount{{bucket, 1}})
+		q.add(store.Entity{Consumer: "by day"}, at, []store.Amount{{Rule: day, Amount: 1}})
+		q.add(store.Entity{Consumer: "by minute"}, at, []store.Amount{{Rule: day, Amount: 1}, {Rule: minute, Amount: 1}})
+		q.add(store.Entity{Consumer: "by bucket"}, at, []store.Amount{{Rule: bucket, Amount: 1}})
 	}
 	for consumer, want := range map[string]int{"by day": 1, "by minute": 120, "by bucket": 120} {
 		l := q.lanes[store.Entity{Consumer: consumer}]
@@ -249,9 +248,9 @@ func TestBatchesAreAsManyAsWindows(t *testing.T) {
 
 func TestSentBatchesStay(t *testing.T) {
 	q := newQueue(0) // there is room for none
-	q.add(entity, time.Now(), []Amount{{day, 1}})
+	q.add(entity, time.Now(), []store.Amount{{Rule: day, Amount: 1}})
 	first := q.first(entity)
-	q.add(entity, time.Now(), []Amount{{day, 2}})
+	q.add(entity, time.Now(), []store.Amount{{Rule: day, Amount: 2}})
 	if first.Lines[0].Amount != 1 || q.pending() != 2 {
 		t.Errorf("what was sent became %+v, %d batches", first.Batch, q.pending())
 	}
@@ -285,7 +284,7 @@ func FuzzReadBatch(f *testing.F) {
 		{ID: "rolling", Window: must(store.Rolling(time.Hour))},
 		{ID: "bucket", Window: must(store.Bucket(time.Minute)), Refill: 7},
 	} {
-		b := batch{Batch: Batch{Entity: entity, Origin: "0123456789abcdef", Seq: 3, At: time.UnixMilli(1), Lines: []Amount{{r, -5}}}}
+		b := batch{Batch: store.Batch{Entity: entity, Origin: "0123456789abcdef", Seq: 3, At: time.UnixMilli(1), Lines: []store.Amount{{Rule: r, Amount: -5}}}}
 		f.Add(b.record(nil)[1:])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

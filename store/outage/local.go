@@ -88,10 +88,10 @@ func setWindow(r *store.Rule, res *store.Result, now time.Time) {
 // admitted counts the ticket and has the remote charged with what is used up already.
 func (c *Counters) admitted(t *ticket) {
 	c.outstanding.Add(1)
-	var lines []Amount
+	var lines []store.Amount
 	for i := range t.Lines {
 		if l := &t.Lines[i]; l.Charged > 0 && l.Rule.Window.Kind() != store.KindNone {
-			lines = append(lines, Amount{l.Rule, l.Charged})
+			lines = append(lines, store.Amount{Rule: l.Rule, Amount: l.Charged})
 		}
 	}
 	c.charge(t.Entity, t.at, lines)

@@ -103,7 +103,7 @@ type Options struct {
 // Counters is a store of counters that others share, or a stand-in while it cannot
 // be reached.
 type Counters struct {
-	open func(token string) Remote
+	open func(identity string) Remote
 	o    Options
 	now  func() time.Time
 
@@ -139,8 +139,9 @@ var errDown = fmt.Errorf("the shared counters cannot be reached: %w", store.ErrU
 
 // New returns counters that nothing has been done for yet: the remote is opened, the
 // directory locked and goroutines are started by Start or the first call. open is
-// given the identity that this replica keeps over restarts; it must not block.
-func New(open func(token string) Remote, o Options) *Counters {
+// given the identity that the remote had in a former process, empty if that is not
+// known; it must not block.
+func New(open func(identity string) Remote, o Options) *Counters {
 	c := &Counters{open: open, o: o, now: o.Now, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	c.o.Failures = cmp.Or(o.Failures, defaultFailures)
 	c.o.Probe = cmp.Or(o.Probe, defaultProbe)

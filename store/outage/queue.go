@@ -36,7 +36,7 @@ type lane struct{ batches []*batch }
 
 // batch is one that is being collected, or sent.
 type batch struct {
-	Batch
+	store.Batch
 	// sent is set once it may have reached the remote: then it stays as it is.
 	sent bool
 	size int64
@@ -54,7 +54,7 @@ func randomID() string {
 }
 
 // add charges amounts that were used at one instant. It returns false after close.
-func (q *queue) add(e store.Entity, at time.Time, lines []Amount) bool {
+func (q *queue) add(e store.Entity, at time.Time, lines []store.Amount) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -68,8 +68,8 @@ func (q *queue) add(e store.Entity, at time.Time, lines []Amount) bool {
 	}
 	b := q.fitting(l, at, lines)
 	if b == nil {
-		q.seq++
-		b = &batch{Batch: Batch{Entity: e, Origin: q.origin, Seq: q.seq, At: at}}
+		q.seq = max(q.seq+1, time.Now().UnixMicro())
+		b = &batch{Batch: store.Batch{Entity: e, Origin: q.origin, Seq: q.seq, At: at}}
 		l.batches = append(l.batches, b)
 		q.n++
 	}
@@ -81,7 +81,7 @@ func (q *queue) add(e store.Entity, at time.Time, lines []Amount) bool {
 }
 
 // fitting returns a batch that the amounts may be added to, nil if there is none.
-func (q *queue) fitting(l *lane, at time.Time, lines []Amount) *batch {
+func (q *queue) fitting(l *lane, at time.Time, lines []store.Amount) *batch {
 	for i := len(l.batches) - 1; i >= 0 && !l.batches[i].sent; i-- {
 		if l.batches[i].fits(at, lines) {
 			return l.batches[i]
@@ -102,7 +102,7 @@ func (q *queue) fitting(l *lane, at time.Time, lines []Amount) *batch {
 
 // fits tells whether the amounts were used in the very windows that the batch is
 // charged to. A bucket has none; for it the time is kept to the minute.
-func (b *batch) fits(at time.Time, lines []Amount) bool {
+func (b *batch) fits(at time.Time, lines []store.Amount) bool {
 	for _, a := range lines {
 		if a.Rule.Window.Kind() == store.KindBucket {
 			if at.Sub(b.At).Abs() >= time.Minute {
@@ -119,7 +119,7 @@ func (b *batch) fits(at time.Time, lines []Amount) bool {
 	return true
 }
 
-func (b *batch) add(a Amount) {
+func (b *batch) add(a store.Amount) {
 	for i := range b.Lines {
 		if b.Lines[i].Rule.ID == a.Rule.ID {
 			b.Lines[i].Amount = addUp(b.Lines[i].Amount, a.Amount)
@@ -149,7 +149,7 @@ func (q *queue) measure(b *batch) {
 }
 
 // restore takes a batch of a former process, which may have reached the remote.
-func (q *queue) restore(b Batch) {
+func (q *queue) restore(b store.Batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lanes[b.Entity]

@@ -66,9 +66,9 @@ func (k *batch) length() int64 {
 
 // readBatch reads what record wrote, without its kind. Rules that are equal are read
 // as one.
-func readBatch(data []byte, rules map[store.Rule]*store.Rule) (Batch, error) {
+func readBatch(data []byte, rules map[store.Rule]*store.Rule) (store.Batch, error) {
 	d := decoder{b: data}
-	k := Batch{Origin: d.string(), Seq: d.varint()}
+	k := store.Batch{Origin: d.string(), Seq: d.varint()}
 	k.Entity = store.Entity{Instance: d.string(), Consumer: d.string()}
 	k.At = time.UnixMilli(d.varint())
 	n := d.varint()
@@ -88,15 +88,15 @@ func readBatch(data []byte, rules map[store.Rule]*store.Rule) (Batch, error) {
 	return k, nil
 }
 
-func (d *decoder) amount(rules map[store.Rule]*store.Rule) (Amount, error) {
+func (d *decoder) amount(rules map[store.Rule]*store.Rule) (store.Amount, error) {
 	id, kind, unit, zone := d.string(), store.Kind(d.byte()), d.string(), d.string()
 	length, refill, amount := d.varint(), d.varint(), d.varint()
 	if d.bad {
-		return Amount{}, errRecord
+		return store.Amount{}, errRecord
 	}
 	w, err := window(kind, unit, zone, length)
 	if err != nil {
-		return Amount{}, fmt.Errorf("%w: %w", errRecord, err)
+		return store.Amount{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	r := &store.Rule{ID: id, Window: w, Refill: refill}
 	// Windows are made anew for each record; those that are alike are shared.
@@ -106,7 +106,7 @@ func (d *decoder) amount(rules map[store.Rule]*store.Rule) (Amount, error) {
 	} else {
 		rules[key] = r
 	}
-	return Amount{Rule: r, Amount: amount}, nil
+	return store.Amount{Rule: r, Amount: amount}, nil
 }
 
 func window(kind store.Kind, unit, zone string, milliseconds int64) (*store.Window, error) {

@@ -210,7 +210,11 @@ func (c *Counters) Close(ctx context.Context) error {
 	c.closing.Do(func() {
 		close(c.stop)
 		c.done.Wait()
-		if !c.isOpen.Load() {
+		if c.isOpen.Load() { // there is nothing to be gained by waiting
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+			defer cancel()
+		} else {
 			c.flush(ctx)
 		}
 		closeErr := c.remote.Close(ctx)

@@ -78,15 +78,15 @@ var process = sync.OnceValue(func() *memory.Store {
 	return memory.New(memory.Options{AwaitPersist: true, Report: reportWrites})
 })
 
-// reportWrites tells the operator that counts cannot be written any more, or can
-// again. It does not use an app's logger: the counts outlive the config.
+// reportWrites tells the operator that the file of counts cannot be written any more,
+// or can again. It does not use an app's logger: the counts outlive the config.
 func reportWrites(err error) {
 	log := caddy.Log().Named(Name)
 	if err != nil {
-		log.Error("writing counts: a restart would forget what is counted from now on; trying again every half second", zap.Error(err))
+		log.Error("the file of counts cannot be written: what it lacks is kept in memory, and written when it can be", zap.Error(err))
 		return
 	}
-	log.Info("counts are written again")
+	log.Info("the file of counts is written again")
 }
 
 // Open implements Store.

@@ -62,8 +62,14 @@ func (j *journal) run() {
 
 func (j *journal) tick() {
 	err := j.flush()
-	if err == nil && j.grown() {
-		err = j.rewrite()
+	if err == nil {
+		due, waiting := j.grown()
+		if waiting {
+			return // nothing is new: the file still grows
+		}
+		if due {
+			err = j.rewrite()
+		}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -73,11 +79,16 @@ func (j *journal) tick() {
 	}
 }
 
-// grown tells whether the file is much larger than it has to be.
-func (j *journal) grown() bool {
+// grown tells whether the file is much larger than it has to be, and whether that
+// is to wait, since to rewrite it failed just now.
+func (j *journal) grown() (due, waiting bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.log.Size() > 2*j.live+slack && time.Since(j.rewrote) > rewriteAgain
+	if j.log.Size() <= 2*j.live+slack {
+		return false, false
+	}
+	waiting = time.Since(j.rewrote) < rewriteAgain
+	return !waiting, waiting
 }
 
 // halt ends run.

@@ -43,8 +43,9 @@ type Options struct {
 	// AwaitPersist holds back calls that come before Persist has read what was used
 	// before, or has found that it cannot, for at most 10 seconds.
 	AwaitPersist bool
-	// Report is told when counts can no longer be written, once, and with nil when
-	// they can again. The counts stay right, and are written later. Nil is nobody.
+	// Report is told, once, when the file of counts can no longer be written, or be
+	// made smaller, and with nil when it can again. The counts stay right, and are
+	// written later. Nil is nobody. It must not call the store.
 	Report func(error)
 }
 

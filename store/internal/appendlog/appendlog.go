@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -181,7 +182,7 @@ func (l *Log) Remove() error {
 	if err := l.close(); err != nil {
 		return err
 	}
-	if err := os.Remove(l.path); err != nil {
+	if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing log: %w", err)
 	}
 	return syncDir(l.dir.path)

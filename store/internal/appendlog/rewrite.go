@@ -22,6 +22,7 @@ type Rewrite struct {
 	size     int64 // what is written
 	unsynced int64
 	pending  []byte // guarded by the log's mu, for records are appended to both
+	spare    []byte // is used again
 	err      error  // the first
 	done     bool
 }
@@ -72,9 +73,11 @@ func (w *Rewrite) Append(record []byte) error {
 func (w *Rewrite) write(sync int64) error {
 	w.l.mu.Lock()
 	data := w.pending
-	w.pending = nil
+	w.pending = w.spare
 	w.l.mu.Unlock()
-	return w.put(data, sync)
+	err := w.put(data, sync)
+	w.spare = data[:0]
+	return err
 }
 
 func (w *Rewrite) put(data []byte, sync int64) error {

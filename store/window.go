@@ -103,6 +103,9 @@ func (w *Window) Kind() Kind { return w.kind }
 // for a month.
 func (w *Window) Length() time.Duration { return time.Duration(w.length) * time.Millisecond }
 
+// Location is the time zone of KindCalendar, nil for others.
+func (w *Window) Location() *time.Location { return w.loc }
+
 // String names the window, such as "day", "1h0m0s" or "rolling 1h0m0s".
 func (w *Window) String() string {
 	switch w.kind {

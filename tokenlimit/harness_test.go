@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/filestorage"
 
 	_ "github.com/llmlimits/caddy-llm-limits" // for the order of the directives
+	"github.com/llmlimits/caddy-llm-limits/internal/datadir"
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 )
 
@@ -35,6 +37,8 @@ func init() {
 		return outsider{}, nil
 	})
 }
+
+func TestMain(m *testing.M) { os.Exit(datadir.Run(m)) }
 
 // answer is what the upstream of the running test does. Tests of this package do not
 // run in parallel: Caddy has one config.

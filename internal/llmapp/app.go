@@ -79,6 +79,20 @@ type Store interface {
 	Apply(store.Counters)
 }
 
+// starter is a Store that has I/O to do before calls come.
+type starter interface {
+	// StartStore readies the counters for the config that is to run, which does not if
+	// it returns an error. It is called again if that config could be started but not
+	// replace another, whose options are then in force again.
+	StartStore(store.Counters, *zap.Logger) error
+}
+
+// syncer is counters that write behind.
+type syncer interface {
+	// Sync returns when all is written that has been counted.
+	Sync() error
+}
+
 // shared is what outlives a config: calls go on while configs are replaced.
 type shared struct {
 	counters store.Counters
@@ -87,8 +101,14 @@ type shared struct {
 }
 
 // Destruct implements caddy.Destructor. Calls that are still at work keep what they
-// need until they have settled.
-func (*shared) Destruct() error { return nil }
+// need until they have settled. If the process is to end, this is the last chance to
+// write what has been counted.
+func (s *shared) Destruct() error {
+	if c, ok := s.counters.(syncer); ok {
+		return c.Sync()
+	}
+	return nil
+}
 
 // pool keeps counters, by store, from one config to the next.
 var pool = caddy.NewUsagePool()
@@ -174,10 +194,20 @@ func (a *App) Start() error {
 	if err := a.checkRoutes(); err != nil {
 		return err
 	}
+	if err := a.startStore(); err != nil {
+		return fmt.Errorf("starting store: %w", err)
+	}
 	started.mu.Lock()
 	defer started.mu.Unlock()
 	started.apps = append(started.apps, a)
 	a.apply()
+	return nil
+}
+
+func (a *App) startStore() error {
+	if s, ok := a.store.(starter); ok {
+		return s.StartStore(a.shared.counters, a.logger)
+	}
 	return nil
 }
 
@@ -203,7 +233,11 @@ func (a *App) Stop() error {
 	newest := i == len(started.apps)-1
 	started.apps = slices.Delete(started.apps, i, i+1)
 	if newest && i > 0 {
-		started.apps[i-1].apply()
+		before := started.apps[i-1]
+		before.apply()
+		if err := before.startStore(); err != nil {
+			a.logger.Error("returning to the store's options before", zap.Error(err))
+		}
 	}
 	return nil
 }

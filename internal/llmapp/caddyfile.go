@@ -31,6 +31,7 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 //
 //	llm {
 //		store memory {
+//			persist      <dir> | off
 //			max_entities <n>
 //		}
 //		meter {
@@ -90,6 +91,17 @@ func (m *Memory) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		switch word := d.Val(); word {
+		case "persist":
+			arg, err := oneArg(d)
+			switch {
+			case err != nil:
+				return err
+			case arg == "":
+				return d.Err("persist '' is neither off nor a directory")
+			case m.Persist != "":
+				return d.Err("persist already specified")
+			}
+			m.Persist = arg
 		case "max_entities":
 			arg, err := oneArg(d)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -12,6 +13,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/standard"
 	_ "github.com/caddyserver/caddy/v2/modules/filestorage"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/datadir"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -19,6 +21,8 @@ func init() {
 	caddy.RegisterModule(new(testHandler))
 	caddy.RegisterModule(new(failingApp))
 }
+
+func TestMain(m *testing.M) { os.Exit(datadir.Run(m)) }
 
 // testHandler is a handler as the walk through the routes knows it: it stands for
 // limiters and for api_key_auth. Handler packages cannot be imported here.

@@ -1,10 +1,13 @@
 package llmapp
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/memory"
@@ -14,18 +17,48 @@ func init() {
 	caddy.RegisterModule(new(Memory))
 }
 
-// Memory counts in this process. The counts survive config reloads; a restart
-// forgets them.
+// Memory counts in this process. The counts survive config reloads and, with a
+// directory to write them to, restarts; kill -9 or a power cut loses at most the last
+// second.
 type Memory struct {
+	// Persist is the directory that counts are written to, which belongs to this
+	// process alone, or `off`. Where it cannot be written to, counts are in memory only,
+	// and a warning says so. Default: `llm` in Caddy's data directory.
+	Persist string `json:"persist,omitempty"`
+
 	// MaxEntities bounds how many consumers, over all instances, are counted at one
 	// time. When it is reached, consumers that clients can make up are refused;
 	// applications never are. Default: 100000.
 	MaxEntities int `json:"max_entities,omitempty"`
+
+	dir string // empty for `off`
 }
+
+// persistOff is the value of Persist that turns it off.
+const persistOff = "off"
 
 // CaddyModule returns the Caddy module information.
 func (*Memory) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "llm.stores.memory", New: func() caddy.Module { return new(Memory) }}
+}
+
+// Provision finds the directory. It does not touch it: a gateway that is running may
+// have it.
+func (m *Memory) Provision(caddy.Context) error {
+	dir, err := caddy.NewReplacer().ReplaceOrErr(m.Persist, true, true)
+	if err != nil {
+		return fmt.Errorf("persist %q: %w", m.Persist, err)
+	}
+	switch dir {
+	case persistOff:
+		return nil
+	case "":
+		dir = filepath.Join(caddy.AppDataDir(), Name)
+	}
+	if m.dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("persist %q: %w", m.Persist, err)
+	}
+	return nil
 }
 
 // Validate checks the options.
@@ -42,8 +75,19 @@ func (*Memory) Key() string { return "memory" }
 // process holds the counts of this process. They stay when a config takes the last
 // limiter out, so that one that puts it back finds what had been used.
 var process = sync.OnceValue(func() *memory.Store {
-	return memory.New(memory.Options{})
+	return memory.New(memory.Options{AwaitPersist: true, Report: reportWrites})
 })
+
+// reportWrites tells the operator that the file of counts cannot be written any more,
+// or can again. It does not use an app's logger: the counts outlive the config.
+func reportWrites(err error) {
+	log := caddy.Log().Named(Name)
+	if err != nil {
+		log.Error("the file of counts cannot be written: what it lacks is kept in memory, and written when it can be", zap.Error(err))
+		return
+	}
+	log.Info("the file of counts is written again")
+}
 
 // Open implements Store.
 func (*Memory) Open() (store.Counters, error) { return process(), nil }
@@ -53,8 +97,43 @@ func (m *Memory) Apply(c store.Counters) {
 	c.(*memory.Store).SetMaxEntities(m.MaxEntities)
 }
 
+// StartStore reads what an earlier process has counted, and has it written from now
+// on. Two processes on one directory would each undo what the other counts, so the
+// second does not start. Nor does an older version than the one that wrote the
+// directory: it would begin at nothing.
+func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
+	s := c.(*memory.Store)
+	before := s.Dir()
+	found, err := s.Persist(m.dir)
+	dir := zap.String("dir", m.dir)
+	switch {
+	case errors.Is(err, memory.ErrLocked), errors.Is(err, memory.ErrNewer):
+		return fmt.Errorf("persist: %w", err)
+	case err != nil && m.dir == "":
+		log.Error("writing counts, now that persist is off", zap.Error(err))
+	case err != nil && before != "":
+		log.Warn("counts are written to the directory before: the new one cannot be used", dir, zap.String("before", before), zap.Error(err))
+	case err != nil:
+		log.Warn("counts are in memory only, a restart forgets them: the persist directory cannot be used", dir, zap.Error(err))
+	}
+	if found.Dropped > 0 {
+		log.Warn("the file of counts was damaged, as by a crash: its end was cut off", dir,
+			zap.Int64("dropped_bytes", found.Dropped), zap.String("set_aside", found.SetAside))
+	}
+	if found.Unread > 0 {
+		log.Warn("counts could not be understood, as of a time zone that this machine does not know", dir, zap.Int("records", found.Unread))
+	}
+	if found.Entities > 0 {
+		log.Info("counts restored", dir, zap.Int("entities", found.Entities))
+	}
+	return nil
+}
+
 // Interface guards
 var (
-	_ Store           = (*Memory)(nil)
-	_ caddy.Validator = (*Memory)(nil)
+	_ starter           = (*Memory)(nil)
+	_ syncer            = (*memory.Store)(nil)
+	_ caddy.Provisioner = (*Memory)(nil)
+	_ Store             = (*Memory)(nil)
+	_ caddy.Validator   = (*Memory)(nil)
 )

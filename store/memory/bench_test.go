@@ -107,6 +107,80 @@ func BenchmarkReserveSettleUniformParallel(b *testing.B) {
 	})
 }
 
+// What noting changes and writing them in the background costs calls.
+func BenchmarkReserveSettlePersisted(b *testing.B) {
+	s := New(Options{})
+	if _, err := s.Persist(b.TempDir()); err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	r := &store.Reservation{Entity: app(0), Takes: takes(3), Lease: time.Minute}
+	results, actual := make([]store.Result, 3), actuals(3)
+	b.ReportAllocs()
+	for b.Loop() {
+		pair(b, s, r, results, actual)
+	}
+}
+
+// A million entities with three windows: written once, rewritten, and read.
+func BenchmarkPersist(b *testing.B) {
+	const n = 1_000_000
+	dir := b.TempDir()
+	s := New(Options{})
+	if _, err := s.Persist(dir); err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		for _, r := range []*store.Rule{hourly, daily, monthly} {
+			if err := s.Adjust(b.Context(), app(i), r, 5_000); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	if err := s.Sync(); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("rewrite", func(b *testing.B) {
+		for b.Loop() {
+			if err := s.journal.rewrite(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(s.journal.log.Size())/n, "B/entity")
+	})
+	b.Run("flush=10000", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			for i := range 10_000 {
+				if err := s.Adjust(b.Context(), app(i), hourly, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StartTimer()
+			if err := s.journal.flush(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("load", func(b *testing.B) {
+		for b.Loop() {
+			s := New(Options{})
+			found, err := s.Persist(dir)
+			if err != nil || found.Entities != n {
+				b.Fatal(found, err)
+			}
+			b.StopTimer()
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	})
+}
+
 // What a flood of new consumers costs a store that is full.
 func BenchmarkRefuseWhenFull(b *testing.B) {
 	s := New(Options{MaxEntities: 1000})

@@ -22,7 +22,9 @@ type entity struct {
 	expires int64
 	// next is another entity of the same hash.
 	next  *entity
-	place int // in the shard's heap
+	place int32 // in the shard's heap
+	// dirty tells that the entity is in its shard's list of those to be written.
+	dirty bool
 }
 
 // ruleCounter is the state of a rule's counter. The rule is a copy that all counters
@@ -53,7 +55,7 @@ type ticket struct {
 }
 
 func (e *entity) due() int64   { return e.expires }
-func (e *entity) moved(to int) { e.place = to }
+func (e *entity) moved(to int) { e.place = int32(to) }
 
 func (t *ticket) due() int64   { return t.deadline }
 func (t *ticket) moved(to int) { t.place = to }

@@ -1,9 +1,10 @@
 // Package memory is the store that keeps its counters in the process.
 //
 // Entities are spread over shards, each with a lock of its own, so that all
-// counters of one are checked and changed at one instant. There are no
-// goroutines: holds lapse, and counters that are over are dropped, when a later
-// call comes by.
+// counters of one are checked and changed at one instant. Holds lapse, and
+// counters that are over are dropped, when a later call comes by: there are no
+// goroutines, but for the one of a store that has a directory. There the counts
+// outlive the process; see Persist.
 package memory
 
 import (
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,25 +40,44 @@ type Options struct {
 	MaxEntities int
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
+	// AwaitPersist holds back calls that come before Persist has read what was used
+	// before, or has found that it cannot, for at most 10 seconds.
+	AwaitPersist bool
+	// Report is told, once, when the file of counts can no longer be written, or be
+	// made smaller, and with nil when it can again. The counts stay right, and are
+	// written later. Nil is nobody. It must not call the store.
+	Report func(error)
 }
 
-// Store keeps counters in the process. Nothing has to be closed.
+// Store keeps counters in the process. Only one with a directory has to be closed.
 type Store struct {
-	now   func() time.Time
-	seeds [2]maphash.Seed
+	now    func() time.Time
+	report func(error)
+	seeds  [2]maphash.Seed
+	gate   gate
 
 	max    atomic.Int64
 	count  atomic.Int64
 	search atomic.Uint32 // the shard where room is looked for first
 
 	shards [shards]shard
+
+	persisting sync.Mutex // guards what follows
+	journal    *journal   // nil where counts are in memory only
+	restored   bool       // what an earlier process left has been read
 }
 
-// New returns an empty store.
+// New returns an empty store. It does no I/O.
 func New(o Options) *Store {
-	s := &Store{now: o.Now, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	s := &Store{now: o.Now, report: o.Report, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.report == nil {
+		s.report = func(error) {}
+	}
+	if o.AwaitPersist {
+		s.gate.shut()
 	}
 	s.SetMaxEntities(o.MaxEntities)
 	for i := range s.shards {
@@ -85,8 +106,12 @@ func (s *Store) shard(name store.Entity) (uint64, *shard) {
 	return h, &s.shards[h>>(64-shardBits)]
 }
 
-// Reserve implements store.Counters. The only error is store.ErrFull.
-func (s *Store) Reserve(_ context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+// Reserve implements store.Counters. The only error is store.ErrFull, and with
+// AwaitPersist store.ErrUnavailable.
+func (s *Store) Reserve(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+	if err := s.gate.pass(ctx); err != nil {
+		return nil, err
+	}
 	hash, sh := s.shard(r.Entity)
 	for {
 		t, room := s.reserve(sh, hash, r, results)
@@ -132,10 +157,15 @@ func (s *Store) reserve(sh *shard, hash uint64, r *store.Reservation, results []
 	}
 	t := newTicket(r, hash, now)
 	sh.open(e)
+	charged := false
 	for i := range r.Takes {
 		commit(e, &r.Takes[i], i, now, &results[i], &t.Lines[i])
+		charged = charged || t.Lines[i].Charged != 0
 	}
 	e.holds.tickets.push(t)
+	if charged {
+		sh.touch(e)
+	}
 	if e.expires == math.MaxInt64 {
 		sh.settled(e, now)
 	}
@@ -177,6 +207,7 @@ func (s *Store) Settle(t *store.Ticket, actual []int64) {
 		if amount != l.Charged {
 			c := &e.counters[e.counter(l.Rule, i, now)]
 			c.Settle(l.Rule, l.Charged, l.ChargedIn, amount)
+			sh.touch(e)
 		}
 	}
 	sh.settled(e, now)
@@ -251,6 +282,7 @@ func (s *Store) Adjust(_ context.Context, name store.Entity, r *store.Rule, amou
 	}
 	e.lapse(now)
 	e.counters[e.counter(r, 0, now)].Charge(r, amount)
+	sh.touch(e)
 	sh.settled(e, now)
 	return nil
 }

@@ -16,9 +16,9 @@ func TestConformance(t *testing.T) { storetest.Run(t, open) }
 
 func TestConformanceInTime(t *testing.T) { storetest.RunClock(t, open) }
 
-func must(w *store.Window, err error) *store.Window {
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return w
+	return v
 }

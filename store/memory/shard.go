@@ -31,6 +31,11 @@ type shard struct {
 	// spare holds are empty. Only entities point at holds, so no ticket can touch
 	// those that are used again.
 	spare []*holds
+	// dirty are the entities that have changed since they were last written, those
+	// that were dropped too. It is kept only if tracked, as where counts are to
+	// outlive the process.
+	dirty   []*entity
+	tracked bool
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }
@@ -62,7 +67,7 @@ func (sh *shard) insert(hash uint64, name store.Entity, n int) *entity {
 
 // drop forgets an entity.
 func (sh *shard) drop(hash uint64, e *entity) {
-	sh.ends.remove(e.place)
+	sh.ends.remove(int(e.place))
 	head := sh.byHash[hash]
 	if head != e {
 		for head.next != e {
@@ -105,12 +110,20 @@ func (sh *shard) close(e *entity) {
 	}
 }
 
+// touch notes that what the entity counts has changed.
+func (sh *shard) touch(e *entity) {
+	if sh.tracked && !e.dirty {
+		e.dirty = true
+		sh.dirty = append(sh.dirty, e)
+	}
+}
+
 // settled notes when the entity ends, after what it counts has changed.
 func (sh *shard) settled(e *entity, now int64) {
 	sh.close(e)
 	if end := e.end(now); end < e.expires {
 		e.expires = end
-		sh.ends.fix(e.place)
+		sh.ends.fix(int(e.place))
 	}
 	sh.note()
 }
@@ -132,6 +145,6 @@ func (sh *shard) ended(e *entity, now int64) bool {
 	e.lapse(now)
 	sh.close(e)
 	e.expires = e.end(now)
-	sh.ends.fix(e.place)
+	sh.ends.fix(int(e.place))
 	return e.expires <= now
 }

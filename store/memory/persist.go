@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"errors"
+
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
+)
+
+// logName is the file in the directory.
+const logName = "counters.log"
+
+var (
+	// ErrLocked means that another process keeps its counts in the directory.
+	ErrLocked = appendlog.ErrLocked
+	// ErrNewer means that a newer version wrote what is in the directory.
+	ErrNewer = appendlog.ErrNewer
+)
+
+// Persist reads what an earlier process has left in dir, and from then on writes
+// there what is counted, every half second: of a process that is killed, no more
+// than what was counted in its last second is lost. The directory is made if there
+// is none, and belongs to this process until Close.
+//
+// Where the store has another directory, all is moved to the new one. An empty dir
+// is as Close. After an error, which wraps ErrLocked or ErrNewer where that is the
+// reason, the counts are kept as before.
+//
+// What was counted before is added to what an earlier process has left. Of what is
+// found in a directory later, the larger of both counts: it may be a copy of what
+// was read before.
+func (s *Store) Persist(dir string) (Restored, error) {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	defer s.gate.open()
+	old := s.journal
+	if dir == "" {
+		return Restored{}, s.unpersist()
+	}
+	if old != nil && old.dir.Path() == dir {
+		return Restored{}, nil
+	}
+	j, found, err := s.open(dir)
+	if err != nil {
+		return found, err
+	}
+	if old == nil {
+		s.journal = j
+		go j.run()
+		return found, nil
+	}
+	// The old file stays in use until the new one has all.
+	old.halt()
+	if err := j.rewrite(); err != nil {
+		old.resume()
+		return found, errors.Join(err, j.remove())
+	}
+	s.journal = j
+	go j.run()
+	if err := old.remove(); err != nil {
+		// All is in the new file. What is left of the old one is not more.
+		s.report(err)
+	}
+	return found, nil
+}
+
+// open takes a directory and what is in it.
+func (s *Store) open(dir string) (*journal, Restored, error) {
+	d, err := appendlog.Lock(dir)
+	if err != nil {
+		return nil, Restored{}, err
+	}
+	l := s.newLoading()
+	log, rec, err := d.Open(logName, recordVersion, l.visit)
+	if err != nil {
+		return nil, Restored{}, errors.Join(err, d.Close())
+	}
+	found := l.found
+	found.Dropped, found.SetAside = rec.Dropped, rec.SetAside
+	j := newJournal(s, d, log)
+	if rec.Records > 0 {
+		j.live = log.Size() / int64(rec.Records) * int64(found.Entities)
+	}
+	s.track(true)
+	s.adopt(l, !s.restored)
+	s.restored = true
+	return j, found, nil
+}
+
+// track begins or ends to note what changes.
+func (s *Store) track(on bool) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.tracked = on
+		if !on {
+			for _, e := range sh.dirty {
+				e.dirty = false
+			}
+			sh.dirty = nil
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// Dir is where counts are written, empty where they are in memory only.
+func (s *Store) Dir() string {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	if s.journal == nil {
+		return ""
+	}
+	return s.journal.dir.Path()
+}
+
+// Sync writes what has been counted, without waiting for the next half second. It
+// does nothing if the store has no directory.
+func (s *Store) Sync() error {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	if s.journal == nil {
+		return nil
+	}
+	return s.journal.flush()
+}
+
+// Close writes what has been counted and gives the directory back. The store stays
+// usable, in memory only.
+func (s *Store) Close() error {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	return s.unpersist()
+}
+
+func (s *Store) unpersist() error {
+	j := s.journal
+	if j == nil {
+		return nil
+	}
+	s.journal = nil
+	j.halt()
+	err := j.flush()
+	s.track(false)
+	return errors.Join(err, j.close())
+}

@@ -28,7 +28,12 @@ ifneq ($(and $(SDK_LOCK),$(NPM)),)
 SDK_READY := $(SDK)/node_modules/.package-lock.json
 endif
 
-.PHONY: build run test lint bench fuzz generate clean
+# A real Redis, which the tests start themselves.
+ifeq ($(shell command -v redis-server 2>/dev/null),)
+REDIS_READY := redis-server
+endif
+
+.PHONY: build run test lint bench fuzz generate clean redis-server
 
 build: bin/caddy
 
@@ -38,13 +43,22 @@ bin/caddy: $(SOURCES)
 run: build
 	bin/caddy run --config Caddyfile.example
 
-test: $(SDK_READY)
+test: $(SDK_READY) $(REDIS_READY)
 	go build -C integration/gosdk -o /dev/null . # or the test that runs it would wait for its compiling
 	go test $(TAGS) -race -shuffle=on ./...
 
 $(SDK)/node_modules/.package-lock.json: $(SDK_LOCK)
 	npm ci --prefix $(SDK) --no-audit --no-fund
 	touch $@
+
+redis-server:
+	@as_root=; [ "$$(id -u)" = 0 ] || as_root='sudo -n'; \
+	if ! { command -v apt-get && $$as_root true; } >/dev/null 2>&1; then \
+		echo 'the tests need redis-server; install it with: sudo apt-get install -y redis-server' >&2; \
+		exit 1; \
+	fi; \
+	$$as_root apt-get update -qq && \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server
 
 lint: export CGO_ENABLED := 0
 lint: build

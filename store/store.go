@@ -71,6 +71,11 @@ type Reservation struct {
 	// key), so that there are only so many. A store that is full refuses a
 	// consumer that is new and not known, and never a known one.
 	Known bool
+	// Strict is set where the call must never pass a limit, whatever becomes of the
+	// store. A store that counts by itself for a while, because it cannot reach what
+	// it shares its counters with, fails such a call with ErrUnavailable unless it
+	// knows that its own part of what is left cannot be exceeded.
+	Strict bool
 	// Takes name each rule at most once.
 	Takes []Take
 	// Lease is how long what is held stays so without being renewed or settled.

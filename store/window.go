@@ -47,6 +47,8 @@ type Window struct {
 	// last is the calendar window that was asked for last, since the time of day
 	// in a zone takes far longer to find than to compare two numbers.
 	last atomic.Pointer[span]
+	// around is the span that was asked for last with its neighbours.
+	around atomic.Pointer[[4]int64]
 }
 
 // span is the time from start up to but without end.
@@ -146,6 +148,9 @@ func (w *Window) Span(now int64) (start, end int64) {
 // decide by another clock, which may be a little before or behind. KindBucket
 // and KindNone have the edges of Span only.
 func (w *Window) Edges(now int64) (prev, start, end, next int64) {
+	if e := w.around.Load(); e != nil && e[1] <= now && now < e[2] {
+		return e[0], e[1], e[2], e[3]
+	}
 	start, end = w.Span(now)
 	switch w.kind {
 	case KindFixed, KindRolling:
@@ -154,6 +159,7 @@ func (w *Window) Edges(now int64) (prev, start, end, next int64) {
 		// Not by Span, which would forget the current window for these two.
 		prev, _ = w.calendarSpan(start - 1)
 		_, next = w.calendarSpan(end)
+		w.around.Store(&[4]int64{prev, start, end, next})
 		return prev, start, end, next
 	default:
 		return start, start, end, end

@@ -18,8 +18,8 @@ func Add(a, b int64) int64 {
 	return c
 }
 
-// sub returns a-b, or the end of int64 that it would pass.
-func sub(a, b int64) int64 {
+// Sub returns a-b, or the end of int64 that it would pass.
+func Sub(a, b int64) int64 {
 	if b == math.MinInt64 {
 		return Add(Add(a, math.MaxInt64), 1)
 	}
@@ -29,7 +29,7 @@ func sub(a, b int64) int64 {
 // abs returns the amount of n without its sign, math.MaxInt64 for the least.
 func abs(n int64) int64 {
 	if n < 0 {
-		return sub(0, n)
+		return Sub(0, n)
 	}
 	return n
 }

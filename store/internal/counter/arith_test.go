@@ -35,7 +35,7 @@ func TestSumsStopAtTheEnds(t *testing.T) {
 		if got, want := Add(a, b), saturated(new(big.Int).Add(x, y)); got != want {
 			t.Errorf("%d + %d is %d, want %d", a, b, got, want)
 		}
-		if got, want := sub(a, b), saturated(new(big.Int).Sub(x, y)); got != want {
+		if got, want := Sub(a, b), saturated(new(big.Int).Sub(x, y)); got != want {
 			t.Errorf("%d - %d is %d, want %d", a, b, got, want)
 		}
 		if got, want := abs(a), saturated(new(big.Int).Abs(x)); got != want {

@@ -121,7 +121,7 @@ func (s *State) Settle(r *store.Rule, charged, in, actual int64) {
 	case in == s.Start:
 		s.Charge(r, -back)
 	case kind == store.KindRolling && in == s.Start-length(r):
-		s.Prev = sub(s.Prev, back)
+		s.Prev = Sub(s.Prev, back)
 	}
 }
 
@@ -168,7 +168,7 @@ func (s *State) Idle(r *store.Rule, now int64) int64 {
 // Wait returns in how many milliseconds need is free if nothing else is charged
 // and nothing held, at least one.
 func (s *State) Wait(r *store.Rule, now, limit, need int64) int64 {
-	room := sub(limit, need)
+	room := Sub(limit, need)
 	kind := r.Window.Kind()
 	if kind == store.KindNone || s.Level(r, now) <= room {
 		return busy
@@ -228,7 +228,7 @@ func (s *State) falls(r *store.Rule, now, room int64) (at int64, ok bool) {
 	// was granted decays too, which only adds to the level.
 	switch {
 	case s.Used <= room:
-		return end - covered(s.Prev, sub(room, s.Used), n), true
+		return end - covered(s.Prev, Sub(room, s.Used), n), true
 	case room >= 0:
 		return end + n - covered(s.Used, room, n), true
 	default:

@@ -28,9 +28,9 @@ func Check(s State, t *store.Take, held, now int64, res *store.Result) {
 func Amounts(t *store.Take, res *store.Result) (charge, got int64) {
 	charge, got = max(0, t.Charge), max(0, t.Hold)
 	if t.HoldMost > got {
-		free := sub(sub(t.Limit, res.Used), charge)
+		free := Sub(Sub(t.Limit, res.Used), charge)
 		if !t.IgnoreHeld {
-			free = sub(free, res.Held)
+			free = Sub(free, res.Held)
 		}
 		got = max(got, min(free, t.HoldMost))
 	}

@@ -1,0 +1,201 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// ticket is an admitted call, of the remote or of this process.
+type ticket struct {
+	store.Ticket
+	// inner is the remote's or the local store's, nil of a call that was admitted
+	// uncounted.
+	inner   *store.Ticket
+	remote  bool
+	at      time.Time // of the admission, where it was not the remote's
+	settled atomic.Bool
+}
+
+// Reserve implements store.Counters.
+func (c *Counters) Reserve(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+	c.Start()
+	inner, err := c.reserveRemote(ctx, r, results)
+	switch {
+	case err == nil && inner == nil:
+		return nil, nil
+	case err == nil:
+		c.outstanding.Add(1)
+		t := &ticket{Ticket: *inner, inner: inner, remote: true}
+		t.Private = t
+		return &t.Ticket, nil
+	case !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:
+		return nil, err
+	}
+	return c.reserveHere(ctx, r, results, err)
+}
+
+func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+	behind := false
+	inner, err := c.ask(ctx, func() (*store.Ticket, error) {
+		if !c.queue.has(r.Entity) {
+			return c.remote.Reserve(ctx, r, results)
+		}
+		// What it used during the outage counts first. Both together have the time of
+		// one call.
+		bounded, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+		defer cancel()
+		if err := c.deliverOf(bounded, r.Entity); err != nil {
+			return nil, err
+		}
+		behind = c.queue.has(r.Entity)
+		return c.remote.Reserve(bounded, r, results)
+	})
+	if err == nil && !behind {
+		c.seen.record(r, results, c.now())
+	}
+	return inner, err
+}
+
+// deliverOf charges what an entity has pending.
+func (c *Counters) deliverOf(ctx context.Context, e store.Entity) error {
+	for range passes {
+		b := c.queue.first(e)
+		if b == nil {
+			return nil
+		}
+		if err := c.send(ctx, []*batch{b}); err != nil {
+			return err
+		}
+	}
+	return nil // the rest comes from calls that are ending now
+}
+
+// Settle implements store.Counters.
+func (c *Counters) Settle(t *store.Ticket, actual []int64) {
+	k, ok := t.Private.(*ticket)
+	if !ok || !k.settled.CompareAndSwap(false, true) {
+		return
+	}
+	defer c.outstanding.Add(-1)
+	if k.remote {
+		c.remote.Settle(k.inner, actual)
+		c.seen.settled(k.inner, actual, func(r *store.Rule, amount int64) {
+			r = c.spread.rule(r, c.replicas.Load())
+			_ = c.local.Adjust(context.Background(), k.Entity, r, amount) // it never fails
+		})
+		return
+	}
+	if k.inner != nil {
+		c.local.Settle(k.inner, actual)
+	}
+	var more, back []store.Amount
+	for i := range k.Lines {
+		l := &k.Lines[i]
+		switch d := amountAt(actual, i) - l.Charged; {
+		case l.Rule.Window.Kind() == store.KindNone:
+		case d > 0:
+			more = append(more, store.Amount{Rule: l.Rule, Amount: d})
+		case d < 0:
+			back = append(back, store.Amount{Rule: l.Rule, Amount: d})
+		}
+	}
+	c.charge(k.Entity, c.now(), more)
+	c.charge(k.Entity, k.at, back)
+}
+
+// charge has the remote charged with what was used here.
+func (c *Counters) charge(e store.Entity, at time.Time, lines []store.Amount) {
+	if len(lines) == 0 {
+		return
+	}
+	if !c.queue.add(e, at, lines) {
+		c.report(errLate)
+		return
+	}
+	if !c.isOpen.Load() {
+		c.nudge()
+	}
+}
+
+// errLate cannot come up as long as a store is closed after its calls have ended.
+var errLate = errors.New("a call ended after its store was closed, and is not charged")
+
+// Renew implements store.Counters. What the remote holds is left alone while it
+// cannot be reached: it lapses there, and counts again once it can be renewed.
+func (c *Counters) Renew(ctx context.Context, tickets []*store.Ticket, lease time.Duration) error {
+	c.Start()
+	var here, there []*ticket
+	for _, t := range tickets {
+		k, ok := t.Private.(*ticket)
+		switch {
+		case !ok || k.inner == nil || k.settled.Load():
+		case k.remote:
+			there = append(there, k)
+		default:
+			here = append(here, k)
+		}
+	}
+	err := renew(here, func(inner []*store.Ticket) error { return c.local.Renew(ctx, inner, lease) })
+	if c.isOpen.Load() {
+		return err
+	}
+	return errors.Join(err, renew(there, func(inner []*store.Ticket) error {
+		_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Renew(ctx, inner, lease) })
+		return err
+	}))
+}
+
+func renew(tickets []*ticket, do func([]*store.Ticket) error) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	inner := make([]*store.Ticket, len(tickets))
+	for i, k := range tickets {
+		inner[i] = k.inner
+	}
+	if err := do(inner); err != nil {
+		return err
+	}
+	for _, k := range tickets {
+		k.Deadline = k.inner.Deadline
+	}
+	return nil
+}
+
+// Read implements store.Counters. With Local it tells what this process knows while
+// the remote cannot be reached.
+func (c *Counters) Read(ctx context.Context, e store.Entity, rules []*store.Rule, results []store.Result) error {
+	c.Start()
+	_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Read(ctx, e, rules, results) })
+	if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || Policy(c.policy.Load()) != Local {
+		return err
+	}
+	return c.readHere(ctx, e, rules, results)
+}
+
+// Entities implements store.Counters. Only the remote knows all of them.
+func (c *Counters) Entities(ctx context.Context, instance, after string, n int) (list []store.Entity, err error) {
+	c.Start()
+	_, err = c.ask(ctx, func() (_ *store.Ticket, err error) {
+		list, err = c.remote.Entities(ctx, instance, after, n)
+		return nil, err
+	})
+	return list, err
+}
+
+// Adjust implements store.Counters. It does not wait for the end of an outage.
+func (c *Counters) Adjust(ctx context.Context, e store.Entity, rule *store.Rule, amount int64) error {
+	c.Start()
+	_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Adjust(ctx, e, rule, amount) })
+	if err == nil {
+		c.seen.adjusted(e, rule, amount)
+	}
+	return err
+}
+
+// Interface guard
+var _ store.Counters = (*Counters)(nil)

@@ -1,0 +1,319 @@
+package outage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
+)
+
+// crash leaves counters as a process that is killed does, but gives the directory
+// back, as the system would.
+func crash(t *testing.T, c *Counters) {
+	t.Helper()
+	c.closing.Do(func() {
+		close(c.stop)
+		c.done.Wait()
+		if err := errors.Join(c.journal.log.Close(), c.journal.dir.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// written has the file be as it is a second after an outage began.
+func written(t *testing.T, c *Counters) {
+	t.Helper()
+	path := journalPath(c.o.Dir)
+	wait(t, "the file", func() bool {
+		c.queue.mu.Lock()
+		clean := c.queue.changed != nil && len(c.queue.changed) == 0
+		c.queue.mu.Unlock()
+		info, err := os.Stat(path)
+		return clean && err == nil && info.Size() == c.journal.size() && info.Size() > 20
+	})
+}
+
+func TestChargesOutliveTheProcess(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*testing.T, *Counters)
+	}{
+		{"that is stopped", func(t *testing.T, c *Counters) {
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"that is killed", func(t *testing.T, c *Counters) { written(t, c); crash(t, c) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, s := t.TempDir(), newServer(nil)
+			c, f := setup(t, s, Options{Dir: dir})
+			cut(t, c, f)
+			f.pending = [][]byte{[]byte("one"), []byte("two")}
+			use(t, c, day, 7)
+			use(t, c, day, 8)
+			tt.end(t, c)
+
+			c, f = setup(t, s, Options{Dir: dir})
+			f.set(errGone, false)
+			c.Start()
+			if s := c.Status(); s.Pending != 1 {
+				t.Errorf("%d pending after the restart, want 1", s.Pending)
+			}
+			if got := string(bytes.Join(f.restored, []byte(" "))); got != "one two" {
+				t.Errorf("restored %q, want what the remote had pending", got)
+			}
+			use(t, c, day, 5)
+			heal(t, c, f)
+			if n := used(t, s, day); n != 20 {
+				t.Errorf("%d charged, want 20", n)
+			}
+		})
+	}
+}
+
+// A batch that was taken just before the process died is sent again by the next one,
+// under the same number.
+func TestKilledBetweenAcknowledgementAndDeletion(t *testing.T) {
+	dir, s := t.TempDir(), newServer(nil)
+	c, f := setup(t, s, Options{Dir: dir})
+	cut(t, c, f)
+	use(t, c, day, 7)
+	written(t, c)
+	heal(t, c, f)
+	crash(t, c)
+
+	c, f = setup(t, s, Options{Dir: dir})
+	c.Start()
+	heal(t, c, f)
+	if n := used(t, s, day); n != 7 {
+		t.Errorf("%d charged, want 7", n)
+	}
+}
+
+func TestFileIsEmptiedAfterAnOutage(t *testing.T) {
+	now, step := midday()
+	c, f := setup(t, newServer(nil), Options{Dir: t.TempDir(), Now: now})
+	cut(t, c, f)
+	use(t, c, day, 7)
+	written(t, c)
+	heal(t, c, f)
+	wait(t, "the file to be empty", func() bool { step(settleFor); return c.Status().JournalBytes < 20 })
+}
+
+func TestTornFileKeepsWhatIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	c, f := setup(t, newServer(nil), Options{Dir: dir})
+	cut(t, c, f)
+	for i := range 3 {
+		e := store.Entity{Instance: "apps", Consumer: fmt.Sprint("team-", i)}
+		c.queue.add(e, time.Now(), []store.Amount{{Rule: day, Amount: 10}, {Rule: minute, Amount: 1}})
+	}
+	written(t, c)
+	crash(t, c)
+	whole, err := os.ReadFile(journalPath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	for n := range len(whole) + 1 {
+		dir := t.TempDir()
+		if err := os.WriteFile(journalPath(dir), whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q := newQueue(1 << 20)
+		j, err := openJournal(dir, 1<<20, q, time.Now())
+		if err != nil {
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+		got := q.pending()
+		if got < last || got > 3 {
+			t.Fatalf("cut at %d: %d batches, after %d", n, got, last)
+		}
+		for _, l := range q.lanes {
+			if b := l.batches[0]; len(b.Lines) != 2 || b.Lines[0].Amount != 10 || b.Lines[1].Amount != 1 {
+				t.Fatalf("cut at %d: read %+v", n, b.Batch)
+			}
+		}
+		last = got
+		if err := j.close(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last != 3 {
+		t.Errorf("%d batches in the whole file, want 3", last)
+	}
+}
+
+func TestDirectoryOfAnotherProcess(t *testing.T) {
+	dir := t.TempDir()
+	d, err := appendlog.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var reported error
+	s := newServer(nil)
+	c, f := setup(t, s, Options{Dir: dir, OnError: func(err error) { reported = err }})
+	c.Start()
+	if !errors.Is(reported, appendlog.ErrLocked) || c.Status().JournalError == "" {
+		t.Errorf("reported %v", reported)
+	}
+	cut(t, c, f)
+	use(t, c, day, 1)
+	heal(t, c, f)
+	if n := used(t, s, day); n != 1 {
+		t.Errorf("%d charged, want 1", n)
+	}
+}
+
+func TestLossIsSaidAtTheEnd(t *testing.T) {
+	c, f := setup(t, newServer(nil), Options{})
+	cut(t, c, f)
+	use(t, c, day, 1)
+	if err := c.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("got %v, want that charges are lost", err)
+	}
+}
+
+func TestIdentityStays(t *testing.T) {
+	dir := t.TempDir()
+	if got, err := readIdentity(dir); err != nil || got != "" {
+		t.Errorf("got %q, %v from an empty directory", got, err)
+	}
+	c, _ := setup(t, newServer(nil), Options{Dir: dir})
+	c.Start()
+	wait(t, "the identity", func() bool { got, err := readIdentity(dir); return err == nil && got == "me" })
+	for _, content := range []string{"", "{", `{"identity":"me","host":"another machine"}`} {
+		if err := os.WriteFile(filepath.Join(dir, identityName), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readIdentity(dir); err != nil || got != "" {
+			t.Errorf("got %q, %v from %q, want none", got, err, content)
+		}
+	}
+}
+
+func TestNoRoomForRecords(t *testing.T) {
+	now, step := midday()
+	s := newServer(now)
+	c, f := setup(t, s, Options{Now: now, JournalCap: 2000, Dir: t.TempDir()})
+	cut(t, c, f)
+	for range 100 {
+		c.Settle(admit(t, c, take(minute, 1<<40, 1), hold(day, 1<<40, 1)), []int64{1, 10})
+		step(time.Minute)
+	}
+	st := c.Status()
+	if !st.Saturated || st.Pending > 20 {
+		t.Errorf("status %+v, want few records", st)
+	}
+	written(t, c)
+	if n := c.journal.size(); n > 2000 {
+		t.Errorf("the file has %d bytes, want at most 2000", n)
+	}
+	heal(t, c, f)
+	if n := used(t, s, day); n != 1000 {
+		t.Errorf("%d charged, want 1000", n)
+	}
+	if c.Status().Saturated {
+		t.Error("still saturated")
+	}
+}
+
+func TestBatchesAreAsManyAsWindows(t *testing.T) {
+	q := newQueue(1 << 30)
+	start := time.Date(2026, 5, 6, 12, 0, 30, 0, time.UTC)
+	bucket := &store.Rule{ID: "bucket", Window: must(store.Bucket(time.Hour)), Refill: 10}
+	for i := range 120 {
+		at := start.Add(time.Duration(i) * time.Minute)
+		q.add(store.Entity{Consumer: "by day"}, at, []store.Amount{{Rule: day, Amount: 1}})
+		q.add(store.Entity{Consumer: "by minute"}, at, []store.Amount{{Rule: day, Amount: 1}, {Rule: minute, Amount: 1}})
+		q.add(store.Entity{Consumer: "by bucket"}, at, []store.Amount{{Rule: bucket, Amount: 1}})
+	}
+	for consumer, want := range map[string]int{"by day": 1, "by minute": 120, "by bucket": 120} {
+		l := q.lanes[store.Entity{Consumer: consumer}]
+		if len(l.batches) != want {
+			t.Errorf("%s: %d batches, want %d", consumer, len(l.batches), want)
+		}
+	}
+}
+
+func TestSentBatchesStay(t *testing.T) {
+	q := newQueue(0) // there is room for none
+	q.add(entity, time.Now(), []store.Amount{{Rule: day, Amount: 1}})
+	first := q.first(entity)
+	q.add(entity, time.Now(), []store.Amount{{Rule: day, Amount: 2}})
+	if first.Lines[0].Amount != 1 || q.pending() != 2 {
+		t.Errorf("what was sent became %+v, %d batches", first.Batch, q.pending())
+	}
+	q.remove(first)
+	q.remove(first)
+	if next := q.first(entity); next == nil || next.Seq <= first.Seq || q.pending() != 1 {
+		t.Errorf("next is %+v", next)
+	}
+}
+
+func TestAmountsStopAtTheEnds(t *testing.T) {
+	const most, least = 1<<63 - 1, -1 << 63
+	for _, tt := range []struct{ a, b, want int64 }{{1, 2, 3}, {most, 1, most}, {least, -1, least}, {most, least, -1}, {most, most, most}} {
+		if got := addUp(tt.a, tt.b); got != tt.want {
+			t.Errorf("%d + %d = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestCloseOfUnusedCounters(t *testing.T) {
+	c := New(func(string) Remote { t.Error("opened"); return nil }, Options{})
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzReadBatch(f *testing.F) {
+	for _, r := range []*store.Rule{
+		day, minute, flight,
+		{ID: "fixed", Window: must(store.Fixed(90 * time.Second))},
+		{ID: "rolling", Window: must(store.Rolling(time.Hour))},
+		{ID: "bucket", Window: must(store.Bucket(time.Minute)), Refill: 7},
+	} {
+		b := batch{Batch: store.Batch{Entity: entity, Origin: "0123456789abcdef", Seq: 3, At: time.UnixMilli(1), Lines: []store.Amount{{Rule: r, Amount: -5}}}}
+		f.Add(b.record(nil)[1:])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := readBatch(data, make(map[store.Rule]*store.Rule))
+		if err != nil {
+			return
+		}
+		k := batch{Batch: b}
+		record := k.record(nil)
+		again, err := readBatch(record[1:], make(map[store.Rule]*store.Rule))
+		if err != nil {
+			t.Fatalf("%+v is not read again: %v", b, err)
+		}
+		if more := (&batch{Batch: again}).record(nil); !bytes.Equal(record, more) {
+			t.Errorf("%q became %q", record, more)
+		}
+	})
+}
+
+func FuzzReadRemote(f *testing.F) {
+	f.Add(remoteRecord(nil, [][]byte{[]byte("one"), nil})[1:])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		records, err := readRemote(data)
+		if err != nil {
+			return
+		}
+		again, err := readRemote(remoteRecord(nil, records)[1:])
+		if err != nil || len(again) != len(records) {
+			t.Errorf("%q became %q, %v", records, again, err)
+		}
+	})
+}

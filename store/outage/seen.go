@@ -1,0 +1,167 @@
+package outage
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// A replica remembers what the remote last said of each entity, for an outage to
+// start from. It is some hundred bytes an entity, of as many as were called last.
+const (
+	seenShards = 16
+	seenMost   = 100_000 // entities, at least
+)
+
+type seen struct {
+	seed   maphash.Seed
+	shards [seenShards]seenShard
+}
+
+// seenShard forgets the older half when the younger is full.
+type seenShard struct {
+	mu         sync.Mutex
+	young, old map[store.Entity]*sight
+}
+
+// sight is the last state of an entity's counters.
+type sight struct{ counters []counter }
+
+// counter is the last state of one. Instants are Unix milliseconds.
+type counter struct {
+	id         string
+	kind       store.Kind
+	used, held int64 // of all replicas
+	at, reset  int64 // when it was so, and when nothing of it counts any more
+	// seeded is set once used and held have been put into the local counter.
+	seeded bool
+}
+
+// left is how much of what was used and held counts still. How a window that slides
+// loses it is not known, but that it is gone at its reset.
+func (c *counter) left(now int64) int64 {
+	all := addUp(c.used, c.held)
+	switch {
+	case c.kind == store.KindNone:
+		return max(0, c.held)
+	case now >= c.reset:
+		return 0
+	case c.kind == store.KindCalendar || c.kind == store.KindFixed || now <= c.at:
+		return all
+	default:
+		return int64(float64(all) * float64(c.reset-now) / float64(c.reset-c.at))
+	}
+}
+
+func newSeen() seen { return seen{seed: maphash.MakeSeed()} }
+
+func (s *seen) shard(e store.Entity) *seenShard {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	_, _ = h.WriteString(e.Instance)
+	_ = h.WriteByte(0)
+	_, _ = h.WriteString(e.Consumer)
+	return &s.shards[h.Sum64()%seenShards]
+}
+
+// find returns the sight of an entity, nil if it is not known. The lock is held.
+func (sh *seenShard) find(e store.Entity) *sight {
+	if g := sh.young[e]; g != nil {
+		return g
+	}
+	g := sh.old[e]
+	if g != nil {
+		sh.put(e, g)
+	}
+	return g
+}
+
+func (sh *seenShard) put(e store.Entity, g *sight) {
+	if sh.young == nil || len(sh.young) >= seenMost/seenShards {
+		sh.young, sh.old = make(map[store.Entity]*sight), sh.young
+	}
+	sh.young[e] = g
+}
+
+// counter returns that of a rule, which is mostly the one it is guessed to be.
+func (g *sight) counter(r *store.Rule, guess int) *counter {
+	if g == nil {
+		return nil
+	}
+	if guess < len(g.counters) && g.counters[guess].id == r.ID {
+		return &g.counters[guess]
+	}
+	for i := range g.counters {
+		if g.counters[i].id == r.ID {
+			return &g.counters[i]
+		}
+	}
+	return nil
+}
+
+// record remembers what the remote has answered.
+func (s *seen) record(r *store.Reservation, results []store.Result, now time.Time) {
+	sh := s.shard(r.Entity)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	g := sh.find(r.Entity)
+	if g == nil {
+		g = &sight{counters: make([]counter, 0, len(r.Takes))}
+		e := r.Entity
+		e.Consumer = strings.Clone(e.Consumer) // or the request it is part of would stay
+		sh.put(e, g)
+	}
+	for i := range r.Takes {
+		rule, res := r.Takes[i].Rule, &results[i]
+		c := g.counter(rule, i)
+		if c == nil {
+			g.counters = append(g.counters, counter{})
+			c = &g.counters[len(g.counters)-1]
+		}
+		*c = counter{id: rule.ID, kind: rule.Window.Kind(), used: res.Used, held: res.Held, at: now.UnixMilli()}
+		if !res.ResetAt.IsZero() {
+			c.reset = res.ResetAt.UnixMilli()
+		}
+	}
+}
+
+// settled brings it up to what a call of the remote's used in the end.
+func (s *seen) settled(t *store.Ticket, actual []int64, adjust func(r *store.Rule, amount int64)) {
+	sh := s.shard(t.Entity)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	g := sh.find(t.Entity)
+	for i := range t.Lines {
+		l := &t.Lines[i]
+		c := g.counter(l.Rule, i)
+		if c == nil {
+			continue
+		}
+		used := amountAt(actual, i) - l.Charged
+		c.used, c.held = addUp(c.used, used), max(0, c.held-l.Held)
+		if c.seeded && c.kind != store.KindNone {
+			adjust(l.Rule, addUp(used, -l.Held))
+		}
+	}
+}
+
+// adjusted brings it up to what was charged or granted by hand.
+func (s *seen) adjusted(e store.Entity, r *store.Rule, amount int64) {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if c := sh.find(e).counter(r, 0); c != nil {
+		c.used, c.seeded = addUp(c.used, amount), false
+	}
+}
+
+// amountAt is an amount of a settlement; missing and negative ones are zero.
+func amountAt(actual []int64, i int) int64 {
+	if i >= len(actual) {
+		return 0
+	}
+	return max(0, actual[i])
+}

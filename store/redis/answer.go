@@ -1,0 +1,269 @@
+package redis
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
+)
+
+// triesMost is how often a batch is sent at once over connections that end.
+const triesMost = 3
+
+// retryFirst and retryMost are after how long what could not be sent is tried again.
+const (
+	retryFirst = 50 * time.Millisecond
+	retryMost  = time.Second
+)
+
+// answer takes in what came of a batch. It returns what is to be sent next: nothing,
+// the same batch, or one that others wait for.
+func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
+	sh := q.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b.flying = false
+	switch {
+	case err == nil:
+		s.work.succeeded()
+		q.batch = nil
+		s.settlePending(b)
+		s.complete(q, b, reply)
+	case untouched(err) && !b.doubt:
+		q.batch = nil
+		s.dissolve(q, b, unavailable(err))
+		if len(q.calls) == 0 && q.has() {
+			s.work.later(q, retryDelay(b.tries))
+			return nil
+		}
+	default:
+		if !b.doubt {
+			b.doubt = true
+			s.pending.Add(1)
+		}
+		if lost(err) && b.tries < triesMost && s.now().Before(b.until) {
+			s.encode(q, b)
+			return b
+		}
+		b.giveUp(unavailable(err))
+		s.work.later(q, retryDelay(b.tries))
+		return nil
+	}
+	if q.waited() {
+		if r := s.replicas.current.Load(); r != nil {
+			return s.build(q, r)
+		}
+	}
+	if q.has() {
+		s.work.list(q)
+	}
+	q.idle()
+	return nil
+}
+
+func retryDelay(tries int) time.Duration {
+	return min(retryMost, retryFirst<<min(tries-1, 10))
+}
+
+// settlePending takes a batch out of the count of what is pending.
+func (s *Store) settlePending(b *batch) {
+	n := int64(len(b.ops))
+	if b.doubt {
+		n++
+	}
+	s.pending.Add(-n)
+}
+
+// dissolve undoes build, after it is certain that the batch was not applied. Those
+// who wait are told; what must be settled waits on.
+func (s *Store) dissolve(q *queue, b *batch, err error) {
+	if b.frozen {
+		q.frozen = append([]*batch{b}, q.frozen...)
+		return
+	}
+	var keep []*op
+	for _, o := range b.ops {
+		if o.kind == settling {
+			keep = append(keep, o)
+			continue
+		}
+		s.pending.Add(-1)
+		o.tell(err)
+	}
+	q.ops = append(keep, q.ops...)
+	for _, c := range b.calls {
+		c.finish(nil, err)
+	}
+}
+
+// giveUp tells those who wait that nothing is known. The batch is sent again
+// without them.
+func (b *batch) giveUp(err error) {
+	for _, o := range b.ops {
+		o.tell(err)
+		o.gone = o.kind == adjusting
+	}
+	for _, c := range b.calls {
+		if !c.gone {
+			c.abandon()
+			c.finish(nil, err)
+		}
+	}
+}
+
+func (o *op) tell(err error) {
+	if o.done != nil && !o.gone {
+		o.done <- err
+		o.done = nil
+	}
+}
+
+// abandon makes the call independent of its caller.
+func (c *call) abandon() {
+	c.gone = true
+	c.takes = slices.Clone(c.takes)
+	c.results = nil
+}
+
+func (c *call) finish(t *store.Ticket, err error) {
+	if c.done == nil {
+		return
+	}
+	c.ticket, c.err = t, err
+	close(c.done)
+	c.done = nil
+}
+
+var errReply = errors.New("reply is not understood")
+
+// complete takes in the reply of a batch that was applied, now or before.
+func (s *Store) complete(q *queue, b *batch, reply string) {
+	w := words{rest: reply}
+	verdict := w.next()
+	then := w.number()
+	switch {
+	case w.bad || verdict != "A" && verdict != "D" && verdict != "F":
+		err := unavailable(errReply)
+		for _, o := range b.ops {
+			o.tell(err)
+		}
+		for _, c := range b.calls {
+			c.finish(nil, err)
+		}
+		return
+	case verdict == "F":
+		// Batches of a replica are sent in order. So another's was applied before that
+		// which the server knows of.
+		if !b.restored {
+			s.passed(b.replica, then)
+			s.again(q, b)
+		}
+		return
+	case verdict == "A":
+		s.skew.Store(then - b.sent.UnixMilli())
+	}
+	for _, o := range b.ops {
+		switch o.kind {
+		case renewing:
+			o.renewed(s.deadline(then, o.lease))
+		case adjusting:
+			if o.gone {
+				s.undo(q, o)
+			}
+		default:
+		}
+		o.tell(nil)
+	}
+	for i, c := range b.calls {
+		r := outcome{verdict: w.next(), lapse: w.number(), then: then, before: verdict == "D"}
+		if b.asked[i] {
+			r.states(&w, len(c.takes))
+		}
+		if w.bad {
+			c.finish(nil, unavailable(errReply))
+			continue
+		}
+		s.decided(q, c, &r)
+	}
+}
+
+// again queues a batch anew whose number the server has passed.
+func (s *Store) again(q *queue, b *batch) {
+	q.ops = append(b.ops, q.ops...)
+	s.pending.Add(int64(len(b.ops)))
+	waiting := slices.DeleteFunc(b.calls, func(c *call) bool { return c.gone })
+	q.calls = append(waiting, q.calls...)
+}
+
+// deadline is when holds lapse that were taken or renewed then. The script has the
+// same formula.
+func (s *Store) deadline(then int64, lease time.Duration) int64 {
+	ms := counter.CeilMilli(lease)
+	grid := s.grid(ms)
+	return (then + ms + grid - 1) / grid * grid
+}
+
+// renewed notes the new deadline of tickets.
+func (o *op) renewed(deadline int64) {
+	for _, t := range o.tickets {
+		if t.settle != nil {
+			t.settle.move(t, deadline)
+		}
+		t.deadline = deadline
+	}
+}
+
+// undo takes an adjustment back that whoever asked for it was told had failed.
+func (s *Store) undo(q *queue, o *op) {
+	undone := &op{kind: settling, at: o.at}
+	for _, l := range o.lines {
+		undone.lines = append(undone.lines, line{rule: l.rule, used: counter.Sub(0, l.used)})
+	}
+	s.push(q, undone)
+}
+
+// outcome is what the script says of a call.
+type outcome struct {
+	verdict string
+	lapse   int64
+	then    int64
+	// before is set if the batch was applied before; states are of now then, and
+	// not those that were found.
+	before bool
+	found  []found
+}
+
+// found is the state of a counter as the script found it.
+type found struct {
+	counter.State
+	held int64
+}
+
+func (r *outcome) states(w *words, n int) {
+	r.found = make([]found, n)
+	for i := range r.found {
+		r.found[i] = found{counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}, w.number()}
+	}
+}
+
+// words reads a reply, which is numbers and words with a space between any two.
+type words struct {
+	rest string
+	bad  bool
+}
+
+func (w *words) next() string {
+	word, rest, _ := strings.Cut(w.rest, " ")
+	w.rest, w.bad = rest, w.bad || word == ""
+	return word
+}
+
+func (w *words) number() int64 {
+	n, err := strconv.ParseInt(w.next(), 10, 64)
+	w.bad = w.bad || err != nil
+	return n
+}

@@ -1,0 +1,312 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
+)
+
+// Reserve implements store.Counters. Errors wrap store.ErrUnavailable; what a call
+// that got one may have taken is given back as soon as that is known.
+func (s *Store) Reserve(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+	if s.closed.Load() {
+		return nil, errClosed
+	}
+	if len(r.Takes) == 0 {
+		t := &ticket{}
+		t.Entity, t.Deadline, t.Private = r.Entity, s.now().Add(r.Lease), t
+		return &t.Ticket, nil
+	}
+	sh := s.shard(r.Entity)
+	if s.refused(sh, r, results) {
+		return nil, nil
+	}
+	n, err := s.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	c := &call{takes: r.Takes, lease: r.Lease, results: results, done: done}
+	sh.mu.Lock()
+	q := s.queue(sh, r.Entity)
+	q.calls = append(q.calls, c)
+	s.begin(q, n)
+	if !s.await(ctx, done) && s.withdraw(q, c) {
+		return nil, errTimeout
+	}
+	return c.ticket, c.err
+}
+
+var errTimeout = fmt.Errorf("counting in Redis: timeout: %w", store.ErrUnavailable)
+
+// ready returns the replica's number.
+func (s *Store) ready(ctx context.Context) (*replica, error) {
+	if n := s.replicas.current.Load(); n != nil {
+		return n, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	defer cancel()
+	n, err := s.replica(ctx)
+	if err == nil {
+		s.work.connected()
+	}
+	return n, err
+}
+
+// begin sends what is queued, unless a batch is under way that it must follow. The
+// shard is locked, and unlocked on return.
+func (s *Store) begin(q *queue, n *replica) {
+	var b *batch
+	if q.batch == nil {
+		b = s.build(q, n)
+	}
+	q.shard.mu.Unlock()
+	if b != nil {
+		s.drive(q, b)
+	}
+}
+
+// await returns false if the time is up first. A client that has gone away does not
+// end it sooner: connections would be closed for it, and the server's answer would
+// be missed.
+func (s *Store) await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	timer := time.NewTimer(s.timeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// withdraw takes a call back, or if it has been sent, leaves it to be settled
+// without its caller. It returns false if it was answered meanwhile.
+func (s *Store) withdraw(q *queue, c *call) bool {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	if c.done == nil {
+		return false
+	}
+	c.done = nil
+	if i := slices.Index(q.calls, c); i >= 0 {
+		q.calls = slices.Delete(q.calls, i, i+1)
+		q.idle()
+		return true
+	}
+	c.abandon()
+	return true
+}
+
+// Settle implements store.Counters.
+func (s *Store) Settle(t *store.Ticket, actual []int64) {
+	k, ok := t.Private.(*ticket)
+	if !ok {
+		return
+	}
+	sh := s.shard(k.Entity)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if k.settled {
+		return
+	}
+	q := s.queue(sh, k.Entity)
+	s.endTicket(q, k, actual)
+	s.wake(q)
+}
+
+// wake has a worker come by if there is anything to be sent, and nothing under way.
+func (s *Store) wake(q *queue) {
+	if q.batch == nil && q.has() {
+		s.work.list(q)
+	}
+	q.idle()
+}
+
+// renewMost is for how many timeouts Renew waits, since it may be for many tickets.
+const renewMost = 10
+
+// Renew implements store.Counters. Errors wrap store.ErrUnavailable; tickets may
+// have been renewed all the same.
+func (s *Store) Renew(ctx context.Context, tickets []*store.Ticket, lease time.Duration) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	ops := s.queueRenewals(tickets, lease)
+	timer := time.NewTimer(renewMost * s.timeout)
+	defer timer.Stop()
+	var first error
+	for _, r := range ops {
+		var err error
+		select {
+		case err = <-r.done:
+		case <-timer.C:
+			err = s.cancel(r)
+			timer.Reset(0)
+		case <-ctx.Done():
+			err = s.cancel(r)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	for _, t := range tickets {
+		if k, ok := t.Private.(*ticket); ok {
+			s.showDeadline(k)
+		}
+	}
+	return first
+}
+
+func (s *Store) showDeadline(k *ticket) {
+	sh := s.shard(k.Entity)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !k.settled {
+		k.Deadline = time.UnixMilli(k.deadline)
+	}
+}
+
+// waiting is an op that is waited for.
+type waiting struct {
+	q    *queue
+	op   *op
+	done chan error
+}
+
+// queueRenewals queues one op for each entity.
+func (s *Store) queueRenewals(tickets []*store.Ticket, lease time.Duration) []waiting {
+	byEntity := make(map[store.Entity][]*ticket)
+	for _, t := range tickets {
+		if k, ok := t.Private.(*ticket); ok {
+			byEntity[k.Entity] = append(byEntity[k.Entity], k)
+		}
+	}
+	var ops []waiting
+	for e, all := range byEntity {
+		sh := s.shard(e)
+		sh.mu.Lock()
+		live := slices.DeleteFunc(all, func(k *ticket) bool { return k.settled || !k.holds() })
+		// A batch has a bound, so that an op must be below it.
+		for part := range slices.Chunk(live, rulesMost/8) {
+			o := &op{kind: renewing, at: s.now(), lease: lease, tickets: part, done: make(chan error, 1)}
+			q := s.queue(sh, e)
+			ops = append(ops, waiting{q, o, o.done})
+			s.push(q, o)
+			s.wake(q)
+		}
+		sh.mu.Unlock()
+	}
+	return ops
+}
+
+func (k *ticket) holds() bool {
+	return slices.ContainsFunc(k.Lines, func(l store.Line) bool { return l.Held > 0 })
+}
+
+// cancel takes back an op that waits too long. If it has been sent it is left to
+// itself. The error is nil if it was done meanwhile.
+func (s *Store) cancel(w waiting) error {
+	w.q.shard.mu.Lock()
+	defer w.q.shard.mu.Unlock()
+	select {
+	case err := <-w.done:
+		return err
+	default:
+	}
+	w.op.done = nil
+	w.op.gone = true
+	if i := slices.Index(w.q.ops, w.op); i >= 0 {
+		w.q.ops = slices.Delete(w.q.ops, i, i+1)
+		s.pending.Add(-1)
+		w.q.idle()
+	}
+	return errTimeout
+}
+
+// Read implements store.Counters. Errors wrap store.ErrUnavailable.
+func (s *Store) Read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	if _, err := s.ready(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	defer cancel()
+	for part := range slices.Chunk(rules, rulesMost) {
+		if err := s.read(ctx, name, part, results[:len(part)]); err != nil {
+			return err
+		}
+		results = results[len(part):]
+	}
+	return nil
+}
+
+func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
+	e := encoder{now: s.now()}
+	e.add("p", len(rules))
+	for _, r := range rules {
+		e.add(e.rule(r))
+	}
+	args := s.head(&e, 0, 0, 0, name)
+	reply, err := s.apply.run(ctx, s.client, s.key(name), args...)
+	for tries := 1; err != nil && lost(err) && tries < triesMost; tries++ {
+		reply, err = s.apply.run(ctx, s.client, s.key(name), args...)
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	w := words{rest: reply}
+	w.next()
+	r := outcome{then: w.number(), verdict: w.next(), lapse: w.number()}
+	if r.states(&w, len(rules)); w.bad {
+		return unavailable(errReply)
+	}
+	for i, f := range r.found {
+		results[i] = store.Result{Held: f.held}
+		counter.Fill(&results[i], &f.State, rules[i], r.then)
+	}
+	return nil
+}
+
+// Adjust implements store.Counters. Errors wrap store.ErrUnavailable; an adjustment
+// that got one has no effect, or is taken back as soon as it is known to have had.
+func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, n int64) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	if n == 0 {
+		return nil
+	}
+	number, err := s.ready(ctx)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	o := &op{kind: adjusting, at: s.now(), lines: []line{{rule: r, used: n}}, done: done}
+	sh := s.shard(name)
+	sh.mu.Lock()
+	q := s.queue(sh, name)
+	s.push(q, o)
+	s.begin(q, number)
+	timer := time.NewTimer(s.timeout)
+	defer timer.Stop()
+	select {
+	case err = <-done:
+		return err
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return s.cancel(waiting{q, o, done})
+}

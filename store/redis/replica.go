@@ -1,0 +1,196 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// Replicas have small numbers, leased in Redis: the lowest that is free. So the
+// fields that remember their last batches stay few, however often they restart.
+
+const (
+	// leased is how long a number is kept for a replica that does not come back.
+	leased = 24 * time.Hour
+	// renewEvery is how often a lease is renewed.
+	renewEvery = 10 * time.Minute
+	// replicasMost is how many numbers there are.
+	replicasMost = 4096
+)
+
+// replicas is what this process is among the others.
+type replicas struct {
+	token     string
+	preferred int
+
+	mu      sync.Mutex // of claiming
+	current atomic.Pointer[replica]
+	former  atomic.Pointer[replica] // where there is none now
+	policy  atomic.Pointer[string]
+}
+
+// replica is a number that this process has, and the sequence of its batches.
+// Numbers in sequence are microseconds of the server's clock, so that they are
+// above those of whoever had the number before.
+type replica struct {
+	number int
+	base   int64
+	at     time.Time // when the server's clock was at base
+	last   atomic.Int64
+}
+
+func (rs *replicas) init(identity string) {
+	number, token, ok := strings.Cut(identity, "-")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n < 0 || n >= replicasMost || token == "" {
+		var b [16]byte
+		rand.Read(b[:])
+		n, token = 0, hex.EncodeToString(b[:])
+	}
+	rs.preferred, rs.token = n, token
+}
+
+// next returns the next number of the sequence.
+func (r *replica) next() int64 {
+	for {
+		last := r.last.Load()
+		n := max(last+1, r.base+time.Since(r.at).Microseconds())
+		if r.last.CompareAndSwap(last, n) {
+			return n
+		}
+	}
+}
+
+// Identity is what a process that takes this one's place gives as its
+// Options.Identity, once the store has connected. The process may still be found
+// to have applied batches whose replies were lost.
+func (s *Store) Identity() string {
+	n := s.replicas.preferred
+	if r := s.replicas.current.Load(); r != nil {
+		n = r.number
+	}
+	return fmt.Sprintf("%d-%s", n, s.replicas.token)
+}
+
+// EvictionPolicy is the server's maxmemory-policy, or empty where the server has
+// not been reached or does not tell. With any but noeviction it may forget
+// counters, and thus budgets that are used up.
+func (s *Store) EvictionPolicy() string {
+	if p := s.replicas.policy.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// replica returns the number of this process, which is claimed if it has none.
+func (s *Store) replica(ctx context.Context) (*replica, error) {
+	if r := s.replicas.current.Load(); r != nil {
+		return r, nil
+	}
+	s.replicas.mu.Lock()
+	defer s.replicas.mu.Unlock()
+	if r := s.replicas.current.Load(); r != nil {
+		return r, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, unavailable(err) // another has just waited for as long
+	}
+	r, err := s.claimLowest(ctx)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	s.replicas.preferred = r.number
+	s.replicas.current.Store(r)
+	if values, err := s.client.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
+		policy := values["maxmemory-policy"]
+		s.replicas.policy.Store(&policy)
+	}
+	return r, nil
+}
+
+func (s *Store) claimLowest(ctx context.Context) (*replica, error) {
+	r, err := s.claimNumber(ctx, s.replicas.preferred)
+	for n := 0; err == nil && r == nil; n++ {
+		if n == replicasMost {
+			return nil, fmt.Errorf("claiming a replica number: all %d are taken: %w", replicasMost, store.ErrUnavailable)
+		}
+		if n != s.replicas.preferred {
+			r, err = s.claimNumber(ctx, n)
+		}
+	}
+	return r, err
+}
+
+// claimNumber returns nil if the number is another's.
+func (s *Store) claimNumber(ctx context.Context, n int) (*replica, error) {
+	local := s.now().UnixMilli()
+	micros, err := s.claim.run(ctx, s.client, s.leaseKey(n), s.replicas.token, leased.Milliseconds())
+	if err != nil || micros == "" {
+		return nil, err
+	}
+	at := time.Now()
+	base, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("claiming a replica number: reply %q: %w", micros, store.ErrUnavailable)
+	}
+	r := &replica{number: n, base: base, at: at}
+	s.skew.Store(base/1000 - local)
+	return r, nil
+}
+
+func (s *Store) leaseKey(n int) string { return s.prefix + "replica:" + strconv.Itoa(n) }
+
+// renewLease keeps the number, or gives it up if it is another's by now.
+func (s *Store) renewLease() {
+	r := s.replicas.current.Load()
+	if r == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	if again, err := s.claimNumber(ctx, r.number); err == nil && again == nil {
+		s.lose(r)
+	}
+}
+
+// lose gives a number up that is another's by now.
+func (s *Store) lose(r *replica) {
+	s.replicas.former.Store(r)
+	s.replicas.current.CompareAndSwap(r, nil)
+}
+
+// passed is told that the server knows of a later batch of a replica number. That
+// is so where a clock was put back, or two have the same number.
+func (s *Store) passed(number int, last int64) {
+	r := s.replicas.current.Load()
+	if r == nil || r.number != number {
+		return
+	}
+	for {
+		mine := r.last.Load()
+		if mine >= last || r.last.CompareAndSwap(mine, last) {
+			break
+		}
+	}
+	s.work.checkLease()
+}
+
+// leave gives the number back. If that cannot be done, the lease ends by itself.
+func (s *Store) leave(ctx context.Context) {
+	r := s.replicas.current.Load()
+	if r == nil {
+		return
+	}
+	s.lose(r)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, _ = s.release.run(ctx, s.client, s.leaseKey(r.number), s.replicas.token)
+}

@@ -118,7 +118,7 @@ type Counters struct {
 	spread  spread
 	seen    seen
 	queue   *queue
-	journal *journal // nil without a usable directory
+	journal atomic.Pointer[journal] // nil without a usable directory
 
 	isOpen      atomic.Bool
 	since       atomic.Int64 // Unix milliseconds of the opening
@@ -169,21 +169,12 @@ func (c *Counters) Start() {
 		c.seen = newSeen()
 		c.local = memory.New(memory.Options{MaxEntities: c.o.MaxEntities, Now: c.o.Now})
 		c.queue = newQueue(c.o.JournalCap / 2)
-		j, err := openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
-		if err != nil {
-			c.journalErr = err
-			c.report(err)
-		}
-		c.journal = j
 		c.breaker = c.newBreaker()
+		j, err := c.takeDirectory()
 		c.remote = c.open(j.identity())
-		if restored := j.takeRemote(); len(restored) > 0 {
-			if err := c.remote.Restore(restored); err != nil {
-				c.report(fmt.Errorf("restoring settlements: %w", err))
-			}
-		}
+		c.noteJournal(errors.Join(err, c.useJournal(j)))
 		c.done.Go(c.run)
-		if j != nil {
+		if c.o.Dir != "" {
 			c.done.Go(c.keepJournal)
 		}
 	})
@@ -220,8 +211,8 @@ func (c *Counters) Close(ctx context.Context) error {
 		closeErr := c.remote.Close(ctx)
 		c.queue.close()
 		rest := c.remote.Export()
-		if c.journal != nil {
-			err = c.journal.close(rest)
+		if j := c.journal.Load(); j != nil {
+			err = j.close(rest)
 		} else if n := c.queue.pending() + len(rest); n > 0 {
 			err = errors.Join(fmt.Errorf("closing store: %d charges are lost, as there is no directory to keep them in", n), closeErr)
 		}

@@ -162,6 +162,12 @@ func (c *Counters) Set(p Policy, replicas int, timeout time.Duration) {
 	c.timeout.Store(int64(cmp.Or(timeout, defaultTimeout)))
 }
 
+// Policy is the one in force.
+func (c *Counters) Policy() Policy { return Policy(c.policy.Load()) }
+
+// Timeout is the one in force.
+func (c *Counters) Timeout() time.Duration { return time.Duration(c.timeout.Load()) }
+
 // Start opens the remote and takes up what a former process has left to charge. A
 // directory that cannot be used is reported to OnError.
 func (c *Counters) Start() {
@@ -203,7 +209,7 @@ func (c *Counters) Close(ctx context.Context) error {
 		c.done.Wait()
 		if c.isOpen.Load() { // there is nothing to be gained by waiting
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+			ctx, cancel = context.WithTimeout(ctx, c.Timeout())
 			defer cancel()
 		} else {
 			c.flush(ctx)

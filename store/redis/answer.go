@@ -36,7 +36,7 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	case untouched(err) && !b.doubt:
 		q.batch = nil
 		s.dissolve(q, b, unavailable(err))
-		if len(q.calls) == 0 && len(q.ops) > 0 {
+		if len(q.calls) == 0 && q.has() {
 			s.work.later(q, retryDelay(b.tries))
 			return nil
 		}
@@ -58,7 +58,7 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 			return s.build(q, r)
 		}
 	}
-	if len(q.ops) > 0 || len(q.calls) > 0 {
+	if q.has() {
 		s.work.list(q)
 	}
 	q.idle()
@@ -81,6 +81,10 @@ func (s *Store) settlePending(b *batch) {
 // dissolve undoes build, after it is certain that the batch was not applied. Those
 // who wait are told; what must be settled waits on.
 func (s *Store) dissolve(q *queue, b *batch, err error) {
+	if b.frozen {
+		q.frozen = append([]*batch{b}, q.frozen...)
+		return
+	}
 	var keep []*op
 	for _, o := range b.ops {
 		if o.kind == settling {
@@ -152,8 +156,12 @@ func (s *Store) complete(q *queue, b *batch, reply string) {
 		}
 		return
 	case verdict == "F":
-		s.passed(b.replica, then)
-		s.again(q, b)
+		// Batches of a replica are sent in order. So another's was applied before that
+		// which the server knows of.
+		if !b.restored {
+			s.passed(b.replica, then)
+			s.again(q, b)
+		}
 		return
 	case verdict == "A":
 		s.skew.Store(then - b.sent.UnixMilli())

@@ -217,7 +217,7 @@ if ARGV[5] ~= '' and not values[1] then
 end
 
 -- Counters of rules that are in no config any more, and replicas that have not
--- been heard of for a year, are looked for once in a while.
+-- been heard of for forty days, are looked for once in a while.
 if (fresh or not values[1]) and number % 16 == 0 and call('HLEN', key) > 64 then
   local all = call('HGETALL', key)
   local touched = {}
@@ -227,7 +227,7 @@ if (fresh or not values[1]) and number % 16 == 0 and call('HLEN', key) > 64 then
     if not touched[f] and f ~= 'n' then
       if byte(f) == 113 then
         local last = tonumber(match(v, '^%d+') or 0)
-        if last / 1000 + 31622400000 < now then gone[#gone + 1] = f end
+        if last / 1000 + 3456000000 < now then gone[#gone + 1] = f end
       else
         local start, lives, rest = match(v, '^(%d+) %-?%d+ %-?%d+ (%d+)(.*)$')
         local till = start and start + lives * 1000 or 0

@@ -35,39 +35,63 @@ type batch struct {
 	tries  int
 	doubt  bool // it may have been applied
 	flying bool
+	// frozen is set where others may send it, too, so that it stays as it is;
+	// restored where it is another's.
+	frozen, restored bool
 }
 
-// build takes what waits into a batch, which becomes the queue's. The shard is
-// locked, and the queue has none.
+// build takes what is to be sent next into a batch, which becomes the queue's. The
+// shard is locked, and the queue has none.
 func (s *Store) build(q *queue, r *replica) *batch {
-	b := &batch{replica: r.number, number: r.next(), until: s.now().Add(s.timeout)}
-	rules := 0
-	for _, o := range q.ops {
-		if len(b.ops) == opsMost || len(b.ops) > 0 && rules+o.rules() > rulesMost {
-			break
+	var b *batch
+	if len(q.frozen) > 0 {
+		b, q.frozen = q.frozen[0], q.frozen[1:]
+	} else {
+		b = &batch{replica: r.number, number: r.next()}
+		b.ops = bounded(q.ops)
+		q.ops = q.ops[len(b.ops):]
+		if len(q.ops) == 0 {
+			q.ops = nil
+			b.call(q)
 		}
+	}
+	b.until = s.now().Add(s.timeout)
+	q.batch = b
+	s.encode(q, b)
+	return b
+}
+
+// bounded returns the first ops, as many as go in a batch.
+func bounded(ops []*op) []*op {
+	rules := 0
+	for i, o := range ops {
 		if o.kind == renewing {
 			o.dropSettled()
 		}
 		rules += o.rules()
-		b.ops = append(b.ops, o)
-	}
-	if q.ops = q.ops[len(b.ops):]; len(q.ops) == 0 {
-		q.ops = nil
-		for _, c := range q.calls {
-			if len(b.calls) == callsMost || rules > 0 && rules+len(c.takes) > rulesMost {
-				break
-			}
-			rules += len(c.takes)
-			b.calls = append(b.calls, c)
-		}
-		if q.calls = q.calls[len(b.calls):]; len(q.calls) == 0 {
-			q.calls = nil
+		if i == opsMost || i > 0 && rules > rulesMost {
+			return ops[:i:i]
 		}
 	}
-	q.batch = b
-	s.encode(q, b)
-	return b
+	return ops[:len(ops):len(ops)]
+}
+
+// call takes calls that wait into the batch, as many as go with its ops.
+func (b *batch) call(q *queue) {
+	rules := 0
+	for _, o := range b.ops {
+		rules += o.rules()
+	}
+	for _, c := range q.calls {
+		if len(b.calls) == callsMost || rules > 0 && rules+len(c.takes) > rulesMost {
+			break
+		}
+		rules += len(c.takes)
+		b.calls = append(b.calls, c)
+	}
+	if q.calls = q.calls[len(b.calls):]; len(q.calls) == 0 {
+		q.calls = nil
+	}
 }
 
 // rules is how many counters the op changes at most.

@@ -26,7 +26,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return unavailable(err)
 	}
 	if again == nil { // the number is another's by now
-		s.replicas.current.CompareAndSwap(r, nil)
+		s.lose(r)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func (s *Store) Settle(t *store.Ticket, actual []int64) {
 
 // wake has a worker come by if there is anything to be sent, and nothing under way.
 func (s *Store) wake(q *queue) {
-	if q.batch == nil && len(q.ops) > 0 {
+	if q.batch == nil && q.has() {
 		s.work.list(q)
 	}
 	q.idle()

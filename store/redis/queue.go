@@ -14,6 +14,8 @@ type queue struct {
 	entity store.Entity
 	key    string
 	shard  *shard
+	// frozen batches have their numbers already, and are sent first, as they are.
+	frozen []*batch
 	// ops wait to be sent, in order; calls after them.
 	ops   []*op
 	calls []*call
@@ -196,6 +198,9 @@ func (o *op) move(t *ticket, to int64) {
 	}
 }
 
+// has tells whether anything is to be sent.
+func (q *queue) has() bool { return len(q.frozen)+len(q.ops)+len(q.calls) > 0 }
+
 // waited tells whether anybody waits for what is queued.
 func (q *queue) waited() bool {
 	if len(q.calls) > 0 {
@@ -211,7 +216,7 @@ func (q *queue) waited() bool {
 
 // idle forgets the queue if nothing is pending.
 func (q *queue) idle() {
-	if q.batch == nil && !q.listed && len(q.ops) == 0 && len(q.calls) == 0 && q.shard.queues[q.entity] == q {
+	if q.batch == nil && !q.listed && !q.has() && q.shard.queues[q.entity] == q {
 		delete(q.shard.queues, q.entity)
 	}
 }

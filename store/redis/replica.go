@@ -33,6 +33,7 @@ type replicas struct {
 
 	mu      sync.Mutex // of claiming
 	current atomic.Pointer[replica]
+	former  atomic.Pointer[replica] // where there is none now
 	policy  atomic.Pointer[string]
 }
 
@@ -156,8 +157,14 @@ func (s *Store) renewLease() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	if again, err := s.claimNumber(ctx, r.number); err == nil && again == nil {
-		s.replicas.current.CompareAndSwap(r, nil)
+		s.lose(r)
 	}
+}
+
+// lose gives a number up that is another's by now.
+func (s *Store) lose(r *replica) {
+	s.replicas.former.Store(r)
+	s.replicas.current.CompareAndSwap(r, nil)
 }
 
 // passed is told that the server knows of a later batch of a replica number. That
@@ -178,10 +185,11 @@ func (s *Store) passed(number int, last int64) {
 
 // leave gives the number back. If that cannot be done, the lease ends by itself.
 func (s *Store) leave(ctx context.Context) {
-	r := s.replicas.current.Swap(nil)
+	r := s.replicas.current.Load()
 	if r == nil {
 		return
 	}
+	s.lose(r)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, _ = s.release.run(ctx, s.client, s.leaseKey(r.number), s.replicas.token)

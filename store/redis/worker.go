@@ -229,7 +229,7 @@ func (s *Store) due(q *queue, r *replica) *batch {
 	case q.batch != nil && q.batch.doubt && !q.batch.flying:
 		s.encode(q, q.batch)
 		return q.batch
-	case q.batch == nil && len(q.ops)+len(q.calls) > 0:
+	case q.batch == nil && q.has():
 		return s.build(q, r)
 	}
 	q.idle()
@@ -247,7 +247,7 @@ func (s *Store) postpone(q *queue, err error) {
 		q.ops, q.calls = nil, nil
 		s.dissolve(q, b, err)
 	}
-	if q.batch != nil || len(q.ops) > 0 {
+	if q.batch != nil || q.has() {
 		s.work.later(q, retryMost)
 		return
 	}

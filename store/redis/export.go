@@ -1,0 +1,283 @@
+package redis
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// What is pending can be taken over by a later process. To that end it is put into
+// batches with their numbers before it is handed out: whoever sends one of them, and
+// however often, it is applied once. Those who wait for a call, an adjustment or a
+// renewal end with their process, so that these are left out; of calls that were
+// given up but may have been admitted, what they took is kept, to be given back.
+
+// record is a batch that may or may not have been applied.
+type record struct {
+	Instance string       `json:"i"`
+	Consumer string       `json:"c,omitempty"`
+	Replica  int          `json:"r"`
+	Number   int64        `json:"n"`
+	Ops      []recordOp   `json:"o,omitempty"`
+	Calls    []recordCall `json:"q,omitempty"`
+}
+
+// recordOp settles. At is Unix milliseconds.
+type recordOp struct {
+	At    int64        `json:"a"`
+	Lines []recordLine `json:"l"`
+}
+
+type recordLine struct {
+	Rule    recordRule `json:"r"`
+	Used    int64      `json:"u,omitempty"`
+	Back    [][2]int64 `json:"b,omitempty"`
+	Release [][2]int64 `json:"h,omitempty"`
+}
+
+// recordCall is a call's place in its batch. Takes is empty unless it was given up.
+type recordCall struct {
+	Lease int64        `json:"l,omitempty"` // nanoseconds
+	Takes []recordTake `json:"t,omitempty"`
+}
+
+type recordTake struct {
+	Rule   recordRule `json:"r"`
+	Charge int64      `json:"c,omitempty"`
+	Hold   int64      `json:"h,omitempty"`
+	Most   int64      `json:"m,omitempty"`
+}
+
+type recordRule struct {
+	ID     string `json:"i"`
+	Kind   string `json:"k"`           // the script's letter
+	Length int64  `json:"l,omitempty"` // milliseconds
+	Unit   string `json:"u,omitempty"`
+	Zone   string `json:"z,omitempty"`
+	Refill int64  `json:"f,omitempty"`
+}
+
+// Export returns what is pending. What Restore takes of it in another process is
+// applied once in all, even if this one goes on to send it. It may be called at any
+// time, and after Close.
+func (s *Store) Export() [][]byte {
+	var out [][]byte
+	for i := range s.shards {
+		out = s.shards[i].export(out, s)
+	}
+	return out
+}
+
+func (sh *shard) export(out [][]byte, s *Store) [][]byte {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, q := range sh.queues {
+		s.freeze(q)
+		batches := q.frozen
+		if q.batch != nil {
+			batches = append([]*batch{q.batch}, batches...)
+		}
+		for _, b := range batches {
+			// Numbers and texts only, so that there can be no error.
+			if data, err := json.Marshal(b.record(q.entity)); err == nil && !b.empty() {
+				out = append(out, data)
+			}
+		}
+	}
+	return out
+}
+
+// freeze numbers what is to be settled. The shard is locked.
+func (s *Store) freeze(q *queue) {
+	r := s.replicas.current.Load()
+	if r == nil {
+		r = s.replicas.former.Load()
+	}
+	if r == nil {
+		return // nothing was ever admitted
+	}
+	var left, settles []*op
+	for _, o := range q.ops {
+		if o.kind == settling {
+			settles = append(settles, o)
+		} else {
+			left = append(left, o)
+		}
+	}
+	q.ops = left
+	for len(settles) > 0 {
+		b := &batch{replica: r.number, number: r.next(), frozen: true}
+		b.ops = bounded(settles)
+		settles = settles[len(b.ops):]
+		q.frozen = append(q.frozen, b)
+	}
+}
+
+// empty tells whether nothing of the batch is to be kept.
+func (b *batch) empty() bool {
+	for _, o := range b.ops {
+		if o.kind == settling {
+			return false
+		}
+	}
+	for _, c := range b.calls {
+		if c.gone {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *batch) record(e store.Entity) record {
+	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Number: b.number}
+	for _, o := range b.ops {
+		if o.kind != settling {
+			continue
+		}
+		op := recordOp{At: o.at.UnixMilli()}
+		for i := range o.lines {
+			l := &o.lines[i]
+			op.Lines = append(op.Lines, recordLine{recorded(l.rule), l.used, pairs(l.back), pairs(l.release)})
+		}
+		r.Ops = append(r.Ops, op)
+	}
+	for _, c := range b.calls {
+		var call recordCall
+		if c.gone {
+			call.Lease = int64(c.lease)
+			for i := range c.takes {
+				t := &c.takes[i]
+				call.Takes = append(call.Takes, recordTake{recorded(t.Rule), t.Charge, t.Hold, t.HoldMost})
+			}
+		}
+		r.Calls = append(r.Calls, call)
+	}
+	return r
+}
+
+func pairs(amounts []amount) [][2]int64 {
+	var out [][2]int64
+	for _, a := range amounts {
+		out = append(out, [2]int64{a.at, a.n})
+	}
+	return out
+}
+
+func recorded(r *store.Rule) recordRule {
+	out := recordRule{ID: r.ID, Refill: r.Refill}
+	switch r.Window.Kind() {
+	case store.KindCalendar:
+		out.Kind, out.Unit, out.Zone = "c", r.Window.String(), r.Window.Location().String()
+	case store.KindFixed:
+		out.Kind = "f"
+	case store.KindRolling:
+		out.Kind = "r"
+	case store.KindBucket:
+		out.Kind = "b"
+	default:
+		out.Kind = "n"
+	}
+	if out.Kind != "c" {
+		out.Length = r.Window.Length().Milliseconds()
+	}
+	return out
+}
+
+// Restore takes back what another process has exported. It must be called before
+// anything else. The error is of records that cannot be read, which are left out.
+func (s *Store) Restore(records [][]byte) error {
+	var errs []error
+	for _, data := range records {
+		var r record
+		err := json.Unmarshal(data, &r)
+		if err == nil {
+			err = s.restore(&r)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restoring a batch: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) restore(r *record) error {
+	b := &batch{replica: r.Replica, number: r.Number, frozen: true, restored: true}
+	if r.Number <= 0 || r.Replica < 0 || r.Replica >= replicasMost {
+		return fmt.Errorf("number %d of replica %d cannot be", r.Number, r.Replica)
+	}
+	for _, from := range r.Ops {
+		o := &op{kind: settling, at: time.UnixMilli(from.At)}
+		for _, l := range from.Lines {
+			rule, err := l.Rule.rule()
+			if err != nil {
+				return err
+			}
+			o.lines = append(o.lines, line{rule, max(l.Used, 0), amounts(l.Back), amounts(l.Release)})
+		}
+		b.ops = append(b.ops, o)
+	}
+	for _, from := range r.Calls {
+		c := &call{gone: true, lease: time.Duration(from.Lease)}
+		for _, t := range from.Takes {
+			rule, err := t.Rule.rule()
+			if err != nil {
+				return err
+			}
+			c.takes = append(c.takes, store.Take{Rule: rule, Charge: t.Charge, Hold: t.Hold, HoldMost: t.Most})
+		}
+		b.calls = append(b.calls, c)
+	}
+	if len(b.ops) > opsMost || len(b.calls) > callsMost {
+		return fmt.Errorf("%d changes and %d calls are too many", len(b.ops), len(b.calls))
+	}
+	e := store.Entity{Instance: r.Instance, Consumer: r.Consumer}
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	q := s.queue(sh, e)
+	q.frozen = append(q.frozen, b)
+	s.pending.Add(int64(len(b.ops)))
+	s.work.list(q)
+	return nil
+}
+
+func amounts(pairs [][2]int64) []amount {
+	var out []amount
+	for _, p := range pairs {
+		if p[1] > 0 && p[0] >= 0 {
+			out = append(out, amount{p[0], p[1]})
+		}
+	}
+	return out
+}
+
+func (r recordRule) rule() (*store.Rule, error) {
+	const most = int64(1<<63-1) / int64(time.Millisecond)
+	d := time.Duration(max(0, min(r.Length, most))) * time.Millisecond
+	var w *store.Window
+	var err error
+	switch r.Kind {
+	case "n":
+		w = store.None()
+	case "f":
+		w, err = store.Fixed(d)
+	case "r":
+		w, err = store.Rolling(d)
+	case "b":
+		w, err = store.Bucket(d)
+	case "c":
+		var loc *time.Location
+		if loc, err = time.LoadLocation(r.Zone); err == nil {
+			w, err = store.Calendar(r.Unit, loc)
+		}
+	default:
+		err = fmt.Errorf("window %q is of no kind", r.Kind)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the rule %q: %w", r.ID, err)
+	}
+	return &store.Rule{ID: r.ID, Window: w, Refill: r.Refill}, nil
+}

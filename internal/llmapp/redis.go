@@ -1,6 +1,7 @@
 package llmapp
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -99,6 +100,7 @@ type redisAt struct {
 	Encrypted                          bool
 	Files                              RedisTLS
 	Prefix                             string
+	Timeout                            time.Duration
 	Dir                                string
 	tls                                *tls.Config
 }
@@ -121,7 +123,10 @@ func (r *Redis) Provision(caddy.Context) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	at := redisAt{Cluster: r.Cluster, DB: r.DB, Encrypted: r.TLS != nil}
+	at := redisAt{
+		Cluster: r.Cluster, DB: r.DB, Encrypted: r.TLS != nil,
+		Timeout: cmp.Or(time.Duration(r.Timeout), defaultRedisTimeout),
+	}
 	var err error
 	repl := caddy.NewReplacer()
 	plain := func(field, in string) (out string) {
@@ -265,8 +270,9 @@ var keyOf = func() (key [32]byte) {
 	return key
 }()
 
-// Key implements Store. It changes with all that connections depend on, and tells
-// nothing of it.
+// Key implements Store. It changes with all that connections depend on, the timeout
+// among it, and tells nothing of it. The counters of the key before hand over what is
+// pending, or leave it in the directory to those of the new one.
 func (r *Redis) Key() string {
 	data, err := json.Marshal(r.at)
 	if err != nil {

@@ -1,7 +1,6 @@
 package llmapp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,29 +51,25 @@ func init() {
 
 // Open implements Store. It connects to nothing.
 func (r *Redis) Open() (store.Counters, error) {
-	at, timeout := r.at, r.timeout()
+	at := r.at
 	s := &shares{gone: make(chan struct{})}
 	s.Counters = outage.New(func(identity string) outage.Remote {
 		return redis.New(redis.Options{
 			Addresses: at.Addresses, Cluster: at.Cluster, Master: at.Master,
 			Username: at.Username, Password: at.Password,
 			SentinelUsername: at.SentinelUsername, SentinelPassword: at.SentinelPassword,
-			DB: at.DB, TLS: at.tls, Prefix: at.Prefix, Timeout: timeout, Identity: identity,
+			DB: at.DB, TLS: at.tls, Prefix: at.Prefix, Timeout: at.Timeout, Identity: identity,
 		})
 	}, outage.Options{
-		Policy: r.policy, Replicas: r.Replicas, Timeout: timeout, Dir: at.Dir,
+		Policy: r.policy, Replicas: r.Replicas, Timeout: at.Timeout, Dir: at.Dir,
 		OnOpen: s.opened, OnClose: s.closed, OnError: troubled,
 	})
 	return s, nil
 }
 
-func (r *Redis) timeout() time.Duration {
-	return cmp.Or(time.Duration(r.Timeout), defaultRedisTimeout)
-}
-
 // Apply implements Store.
 func (r *Redis) Apply(c store.Counters) {
-	c.(*shares).Set(r.policy, r.Replicas, r.timeout())
+	c.(*shares).Set(r.policy, r.Replicas)
 }
 
 // StartStore takes up what a former process has left, and connects in the background:

@@ -109,7 +109,6 @@ type Counters struct {
 
 	policy   atomic.Uint32
 	replicas atomic.Int64
-	timeout  atomic.Int64
 
 	once    sync.Once
 	remote  Remote
@@ -150,23 +149,23 @@ func New(open func(identity string) Remote, o Options) *Counters {
 	if c.now == nil {
 		c.now = time.Now
 	}
-	c.Set(o.Policy, o.Replicas, o.Timeout)
+	c.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	c.Set(o.Policy, o.Replicas)
 	return c
 }
 
 // Set changes what may change while the counters are in use. Nothing that is pending
 // is lost.
-func (c *Counters) Set(p Policy, replicas int, timeout time.Duration) {
+func (c *Counters) Set(p Policy, replicas int) {
 	c.policy.Store(uint32(p))
 	c.replicas.Store(int64(replicas))
-	c.timeout.Store(int64(cmp.Or(timeout, defaultTimeout)))
 }
 
 // Policy is the one in force.
 func (c *Counters) Policy() Policy { return Policy(c.policy.Load()) }
 
-// Timeout is the one in force.
-func (c *Counters) Timeout() time.Duration { return time.Duration(c.timeout.Load()) }
+// Timeout is what a call waits for at most.
+func (c *Counters) Timeout() time.Duration { return c.o.Timeout }
 
 // Start opens the remote and takes up what a former process has left to charge. A
 // directory that cannot be used is reported to OnError.

@@ -67,6 +67,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	res := store.Reservation{
 		Entity: store.Entity{Instance: l.id, Consumer: consumer},
 		Known:  l.known || consumer == meter.DefaultConsumer,
+		Strict: l.config.Mode == Strict,
 		Takes:  takes, Lease: leases.Lease(),
 	}
 	start := time.Now()

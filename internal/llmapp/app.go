@@ -97,6 +97,13 @@ type syncer interface {
 	Sync() error
 }
 
+// releaser is counters that have connections to end.
+type releaser interface {
+	// Release is called when no config uses the counters any more. Calls at work still
+	// do.
+	Release() error
+}
+
 // shared is what outlives a config: calls go on while configs are replaced.
 type shared struct {
 	counters store.Counters
@@ -110,6 +117,9 @@ type shared struct {
 func (s *shared) Destruct() error {
 	if c, ok := s.counters.(syncer); ok {
 		return c.Sync()
+	}
+	if c, ok := s.counters.(releaser); ok {
+		return c.Release()
 	}
 	return nil
 }

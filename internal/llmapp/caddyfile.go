@@ -27,7 +27,8 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: Name, Value: caddyconfig.JSON(a, nil)}, nil
 }
 
-// UnmarshalCaddyfile reads the global option. Syntax:
+// UnmarshalCaddyfile reads the global option. The store may be another one, with
+// options of its own. Syntax:
 //
 //	llm {
 //		store memory {

@@ -138,7 +138,7 @@ func (c *Counters) tell(open bool, opened time.Time) {
 // probe closes the circuit if the remote answers and has taken what is pending.
 func (c *Counters) probe() {
 	_, _ = c.breaker.Execute(func() (*store.Ticket, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(c.timeout.Load()))
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout())
 		defer cancel()
 		err := c.remote.Ping(ctx)
 		if err == nil {
@@ -176,7 +176,7 @@ const chunk = 64
 // deliver sends a batch each of some entities. The error is that of a remote that
 // took none of several.
 func (c *Counters) deliver(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout())
 	defer cancel()
 	batches := c.queue.next(chunk)
 	if len(batches) == 0 {

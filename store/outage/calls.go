@@ -46,7 +46,7 @@ func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, resu
 		}
 		// What it used during the outage counts first. Both together have the time of
 		// one call.
-		bounded, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+		bounded, cancel := context.WithTimeout(ctx, c.Timeout())
 		defer cancel()
 		if err := c.deliverOf(bounded, r.Entity); err != nil {
 			return nil, err
@@ -171,7 +171,7 @@ func renew(tickets []*ticket, do func([]*store.Ticket) error) error {
 func (c *Counters) Read(ctx context.Context, e store.Entity, rules []*store.Rule, results []store.Result) error {
 	c.Start()
 	_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Read(ctx, e, rules, results) })
-	if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || Policy(c.policy.Load()) != Local {
+	if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || c.Policy() != Local {
 		return err
 	}
 	return c.readHere(ctx, e, rules, results)

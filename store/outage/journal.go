@@ -122,14 +122,6 @@ func (j *journal) identity() string {
 	return j.token
 }
 
-// takeRemote returns what a former process left of the remote's own.
-func (j *journal) takeRemote() [][]byte {
-	if j == nil {
-		return nil
-	}
-	return j.remote
-}
-
 func (j *journal) size() int64 {
 	if j == nil {
 		return 0
@@ -228,6 +220,27 @@ func (j *journal) close(remote [][]byte) error {
 	return errors.Join(err, j.log.Close(), j.dir.Close())
 }
 
+// takeDirectory takes it for this process. A process that is ending may have it still.
+func (c *Counters) takeDirectory() (*journal, error) {
+	return openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
+}
+
+// useJournal takes up what a former process has left to charge. The remote is there.
+func (c *Counters) useJournal(j *journal) error {
+	if j == nil {
+		return nil
+	}
+	c.journal.Store(j)
+	if len(j.remote) == 0 {
+		return nil
+	}
+	if err := c.remote.Restore(j.remote); err != nil {
+		return fmt.Errorf("restoring settlements: %w", err)
+	}
+	j.remote = nil
+	return nil
+}
+
 // keepJournal writes the file until the counters are closed.
 func (c *Counters) keepJournal() {
 	tick := time.NewTicker(c.o.every)
@@ -238,14 +251,34 @@ func (c *Counters) keepJournal() {
 			return
 		case <-tick.C:
 		}
-		err := errors.Join(c.journal.keepIdentity(c.remote.Identity()), c.journal.write(c.isOpen.Load(), c.remote.Export, c.now()))
+		c.noteJournal(c.tendJournal())
+	}
+}
+
+func (c *Counters) tendJournal() error {
+	j := c.journal.Load()
+	if j == nil {
+		j, err := c.takeDirectory()
 		if err != nil {
-			err = fmt.Errorf("writing charges: %w", err)
-			c.report(err)
+			return err
 		}
-		c.mu.Lock()
-		c.journalErr = err
-		c.mu.Unlock()
+		c.nudge() // there may be something to deliver
+		return c.useJournal(j)
+	}
+	err := errors.Join(j.keepIdentity(c.remote.Identity()), j.write(c.Away(), c.remote.Export, c.now()))
+	if err != nil {
+		return fmt.Errorf("writing charges: %w", err)
+	}
+	return nil
+}
+
+// noteJournal remembers what is wrong with the files, and tells of it.
+func (c *Counters) noteJournal(err error) {
+	c.mu.Lock()
+	c.journalErr = err
+	c.mu.Unlock()
+	if err != nil {
+		c.report(err)
 	}
 }
 

@@ -22,7 +22,7 @@ func crash(t *testing.T, c *Counters) {
 	c.closing.Do(func() {
 		close(c.stop)
 		c.done.Wait()
-		if err := errors.Join(c.journal.log.Close(), c.journal.dir.Close()); err != nil {
+		if err := errors.Join(c.journal.Load().log.Close(), c.journal.Load().dir.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -37,7 +37,7 @@ func written(t *testing.T, c *Counters) {
 		clean := c.queue.changed != nil && len(c.queue.changed) == 0
 		c.queue.mu.Unlock()
 		info, err := os.Stat(path)
-		return clean && err == nil && info.Size() == c.journal.size() && info.Size() > 20
+		return clean && err == nil && info.Size() == c.journal.Load().size() && info.Size() > 20
 	})
 }
 
@@ -159,16 +159,20 @@ func TestDirectoryOfAnotherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
-	var reported error
+	reported := make(chan error, 1)
 	s := newServer(nil)
-	c, f := setup(t, s, Options{Dir: dir, OnError: func(err error) { reported = err }})
+	c, f := setup(t, s, Options{Dir: dir, OnError: func(err error) { reported <- err }})
 	c.Start()
-	if !errors.Is(reported, appendlog.ErrLocked) || c.Status().JournalError == "" {
-		t.Errorf("reported %v", reported)
+	if err := <-reported; !errors.Is(err, appendlog.ErrLocked) || c.Status().JournalError == "" {
+		t.Errorf("reported %v", err)
 	}
 	cut(t, c, f)
 	use(t, c, day, 1)
+	if err := d.Close(); err != nil { // the other process has ended
+		t.Fatal(err)
+	}
+	wait(t, "the directory", func() bool { return c.Status().JournalError == "" })
+	written(t, c)
 	heal(t, c, f)
 	if n := used(t, s, day); n != 1 {
 		t.Errorf("%d charged, want 1", n)
@@ -216,7 +220,7 @@ func TestNoRoomForRecords(t *testing.T) {
 		t.Errorf("status %+v, want few records", st)
 	}
 	written(t, c)
-	if n := c.journal.size(); n > 2000 {
+	if n := c.journal.Load().size(); n > 2000 {
 		t.Errorf("the file has %d bytes, want at most 2000", n)
 	}
 	heal(t, c, f)

@@ -11,7 +11,7 @@ import (
 
 // reserveHere admits a call without the remote, as the policy says. cause is why.
 func (c *Counters) reserveHere(ctx context.Context, r *store.Reservation, results []store.Result, cause error) (*store.Ticket, error) {
-	policy, replicas := Policy(c.policy.Load()), c.replicas.Load()
+	policy, replicas := c.Policy(), c.replicas.Load()
 	switch {
 	case policy == Deny, r.Strict && replicas <= 0:
 		return nil, cause

@@ -109,7 +109,6 @@ type Counters struct {
 
 	policy   atomic.Uint32
 	replicas atomic.Int64
-	timeout  atomic.Int64
 
 	once    sync.Once
 	remote  Remote
@@ -118,7 +117,7 @@ type Counters struct {
 	spread  spread
 	seen    seen
 	queue   *queue
-	journal *journal // nil without a usable directory
+	journal atomic.Pointer[journal] // nil without a usable directory
 
 	isOpen      atomic.Bool
 	since       atomic.Int64 // Unix milliseconds of the opening
@@ -150,17 +149,23 @@ func New(open func(identity string) Remote, o Options) *Counters {
 	if c.now == nil {
 		c.now = time.Now
 	}
-	c.Set(o.Policy, o.Replicas, o.Timeout)
+	c.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	c.Set(o.Policy, o.Replicas)
 	return c
 }
 
 // Set changes what may change while the counters are in use. Nothing that is pending
 // is lost.
-func (c *Counters) Set(p Policy, replicas int, timeout time.Duration) {
+func (c *Counters) Set(p Policy, replicas int) {
 	c.policy.Store(uint32(p))
 	c.replicas.Store(int64(replicas))
-	c.timeout.Store(int64(cmp.Or(timeout, defaultTimeout)))
 }
+
+// Policy is the one in force.
+func (c *Counters) Policy() Policy { return Policy(c.policy.Load()) }
+
+// Timeout is what a call waits for at most.
+func (c *Counters) Timeout() time.Duration { return c.o.Timeout }
 
 // Start opens the remote and takes up what a former process has left to charge. A
 // directory that cannot be used is reported to OnError.
@@ -169,21 +174,12 @@ func (c *Counters) Start() {
 		c.seen = newSeen()
 		c.local = memory.New(memory.Options{MaxEntities: c.o.MaxEntities, Now: c.o.Now})
 		c.queue = newQueue(c.o.JournalCap / 2)
-		j, err := openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
-		if err != nil {
-			c.journalErr = err
-			c.report(err)
-		}
-		c.journal = j
 		c.breaker = c.newBreaker()
+		j, err := c.takeDirectory()
 		c.remote = c.open(j.identity())
-		if restored := j.takeRemote(); len(restored) > 0 {
-			if err := c.remote.Restore(restored); err != nil {
-				c.report(fmt.Errorf("restoring settlements: %w", err))
-			}
-		}
+		c.noteJournal(errors.Join(err, c.useJournal(j)))
 		c.done.Go(c.run)
-		if j != nil {
+		if c.o.Dir != "" {
 			c.done.Go(c.keepJournal)
 		}
 	})
@@ -212,7 +208,7 @@ func (c *Counters) Close(ctx context.Context) error {
 		c.done.Wait()
 		if c.isOpen.Load() { // there is nothing to be gained by waiting
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+			ctx, cancel = context.WithTimeout(ctx, c.Timeout())
 			defer cancel()
 		} else {
 			c.flush(ctx)
@@ -220,8 +216,8 @@ func (c *Counters) Close(ctx context.Context) error {
 		closeErr := c.remote.Close(ctx)
 		c.queue.close()
 		rest := c.remote.Export()
-		if c.journal != nil {
-			err = c.journal.close(rest)
+		if j := c.journal.Load(); j != nil {
+			err = j.close(rest)
 		} else if n := c.queue.pending() + len(rest); n > 0 {
 			err = errors.Join(fmt.Errorf("closing store: %d charges are lost, as there is no directory to keep them in", n), closeErr)
 		}

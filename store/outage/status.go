@@ -28,10 +28,10 @@ type Status struct {
 // Status tells how things are. It asks nobody.
 func (c *Counters) Status() Status {
 	c.Start()
-	n, _, full := c.queue.state()
+	_, _, full := c.queue.state()
 	s := Status{
-		Open: c.isOpen.Load(), Pending: n + c.remote.Pending(), Saturated: full, Outstanding: c.Outstanding(),
-		JournalBytes: c.journal.size(),
+		Open: c.Away(), Pending: c.Pending(), Saturated: full, Outstanding: c.Outstanding(),
+		JournalBytes: c.journal.Load().size(),
 	}
 	if s.Open {
 		s.Since = time.UnixMilli(c.since.Load())
@@ -45,4 +45,13 @@ func (c *Counters) Status() Status {
 		s.JournalError = c.journalErr.Error()
 	}
 	return s
+}
+
+// Away tells whether the remote is not called.
+func (c *Counters) Away() bool { return c.isOpen.Load() }
+
+// Pending is Status.Pending.
+func (c *Counters) Pending() int {
+	c.Start()
+	return c.queue.pending() + c.remote.Pending()
 }

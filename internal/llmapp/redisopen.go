@@ -1,0 +1,193 @@
+package llmapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/outage"
+	"github.com/llmlimits/caddy-llm-limits/store/redis"
+)
+
+const (
+	// flushMost is for how long a store that no config uses any more tries to hand over
+	// what is pending; then that is left to the next process that uses it.
+	flushMost = 30 * time.Second
+	// exitMost is the same for a process that ends.
+	exitMost = 5 * time.Second
+	// lookEvery is how often a store looks whether its calls have ended, or whether the
+	// server is there.
+	lookEvery = 100 * time.Millisecond
+)
+
+// shares are counters in Redis, opened by a config.
+type shares struct {
+	*outage.Counters
+	watched sync.Once
+	gone    chan struct{} // closed when they are
+}
+
+// leaving are counters that no config uses any more, but calls at work.
+var leaving struct {
+	sync.Mutex
+	all map[*shares]struct{}
+}
+
+func init() {
+	caddy.OnExit(func(ctx context.Context) {
+		leaving.Lock()
+		defer leaving.Unlock()
+		for s := range leaving.all {
+			s.close(ctx, exitMost)
+		}
+	})
+}
+
+// Open implements Store. It connects to nothing.
+func (r *Redis) Open() (store.Counters, error) {
+	at := r.at
+	s := &shares{gone: make(chan struct{})}
+	s.Counters = outage.New(func(identity string) outage.Remote {
+		return redis.New(redis.Options{
+			Addresses: at.Addresses, Cluster: at.Cluster, Master: at.Master,
+			Username: at.Username, Password: at.Password,
+			SentinelUsername: at.SentinelUsername, SentinelPassword: at.SentinelPassword,
+			DB: at.DB, TLS: at.tls, Prefix: at.Prefix, Timeout: at.Timeout, Identity: identity,
+		})
+	}, outage.Options{
+		Policy: r.policy, Replicas: r.Replicas, Timeout: at.Timeout, Dir: at.Dir,
+		OnOpen: s.opened, OnClose: s.closed, OnError: troubled,
+	})
+	return s, nil
+}
+
+// Apply implements Store.
+func (r *Redis) Apply(c store.Counters) {
+	c.(*shares).Set(r.policy, r.Replicas)
+}
+
+// StartStore takes up what a former process has left, and connects in the background:
+// a gateway starts without Redis, too.
+func (*Redis) StartStore(c store.Counters, _ *zap.Logger) error {
+	s := c.(*shares)
+	s.Start()
+	s.watched.Do(func() { go s.watch() })
+	return nil
+}
+
+// logger outlives the config.
+func logger() *zap.Logger { return caddy.Log().Named(Name) }
+
+// opened says what calls do without Redis.
+func (s *shares) opened(err error) {
+	logger().Error("redis cannot be reached: "+s.does(), zap.Error(err))
+}
+
+func (s *shares) does() string {
+	switch s.Policy() {
+	case outage.Allow:
+		return "calls are admitted without a check"
+	case outage.Deny:
+		return "calls are answered with 503"
+	default:
+		return "calls are counted here"
+	}
+}
+
+func (s *shares) closed(open time.Duration) {
+	logger().Info("redis is back, and has been charged with what was used meanwhile", zap.Duration("outage", open))
+}
+
+func troubled(err error) {
+	logger().Error("keeping charges that redis has not taken: a restart may lose them", zap.Error(err))
+}
+
+// watch connects, and warns once of a server that may forget what was used.
+func (s *shares) watch() {
+	r := s.Remote().(*redis.Store)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), s.Timeout())
+		err := r.Ping(ctx)
+		cancel()
+		if err == nil {
+			break
+		}
+		select {
+		case <-s.gone:
+			return
+		case <-tick.C:
+			tick.Reset(time.Second)
+		}
+	}
+	if p := r.EvictionPolicy(); p != "" && p != "noeviction" {
+		logger().Warn("redis may drop counters when it is short of memory, and limits would start again: set its maxmemory-policy to noeviction",
+			zap.String("maxmemory-policy", p))
+	}
+}
+
+// Release is for when no config uses the counters any more. Calls at work still end in
+// them; then what is pending is handed over.
+func (s *shares) Release() error {
+	if caddy.Exiting() {
+		return s.end(context.Background(), exitMost)
+	}
+	leaving.Lock()
+	defer leaving.Unlock()
+	if leaving.all == nil {
+		leaving.all = make(map[*shares]struct{})
+	}
+	leaving.all[s] = struct{}{}
+	go s.linger()
+	return nil
+}
+
+// linger closes the counters after the last call.
+func (s *shares) linger() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for s.Outstanding() > 0 {
+		select {
+		case <-tick.C:
+		case <-s.gone:
+			return
+		}
+	}
+	s.close(context.Background(), flushMost)
+	leaving.Lock()
+	defer leaving.Unlock()
+	delete(leaving.all, s)
+}
+
+func (s *shares) close(ctx context.Context, most time.Duration) {
+	if err := s.end(ctx, most); err != nil {
+		logger().Error("closing redis store", zap.Error(err))
+	}
+}
+
+// end closes the counters, once.
+func (s *shares) end(ctx context.Context, most time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	err := s.Close(ctx)
+	s.watched.Do(func() {}) // it is too late to watch
+	select {
+	case <-s.gone:
+	default:
+		close(s.gone)
+	}
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("handing over charges: %w", err)
+	}
+	return nil
+}
+
+// Interface guard
+var _ releaser = (*shares)(nil)

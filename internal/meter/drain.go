@@ -41,6 +41,13 @@ func (d *drains) take(who string) bool {
 	return true
 }
 
+// count is how many places are taken.
+func (d *drains) count() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return int64(d.all)
+}
+
 // release gives a place back.
 func (d *drains) release(who string) {
 	d.mu.Lock()

@@ -9,7 +9,7 @@ import (
 )
 
 // Drains is how many calls go on without a client.
-func (m *Meter) Drains() int64 { return m.drains.Load() }
+func (m *Meter) Drains() int64 { return m.drains.count() }
 
 // BodyBytes is what request bodies take in memory, in bytes.
 func (m *Meter) BodyBytes() int64 { return m.bodies.used.Load() }

@@ -158,6 +158,8 @@ func (e *entry) Settle(o *meter.Outcome) {
 func (e *entry) Cancel() { e.end(func(int) int64 { return 0 }) }
 
 func (e *entry) end(amount func(i int) int64) {
+	e.watch.track.settle(1)
+	defer e.watch.track.settle(-1)
 	var buf [inline]int64
 	actual := buf[:0]
 	for i := range e.rules {

@@ -40,6 +40,8 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 	if e.charged == nil {
 		e.charged = make([]int64, len(e.rules))
 	}
+	e.watch.track.settle(1)
+	defer e.watch.track.settle(-1)
 	actual := make([]int64, len(takes))
 	for k, i := range at {
 		amount := max(e.charged[i], e.amount(i, o, &used))

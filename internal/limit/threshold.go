@@ -40,12 +40,14 @@ type mark struct {
 	window    int64  // when it began, in Unix milliseconds; 0 for one that slides
 	limit     int64
 	seen, own int64 // what was used when it was last looked at, and charged here since
+	ours      bool  // something was charged here that seen may not include
 	said      [len(percents)]bool
 }
 
 // look takes the state of the counter, and returns the share that this replica's
-// charges have just brought about, in percent; 0 for none.
-func (m *mark) look(window, used, limit int64) (percent int64) {
+// charges have just brought about, in percent; 0 for none. settling is set while
+// charges of this replica are on their way, which the state may include or not.
+func (m *mark) look(window, used, limit int64, settling bool) (percent int64) {
 	if window < m.window {
 		return 0 // older than what is known
 	}
@@ -56,23 +58,24 @@ func (m *mark) look(window, used, limit int64) (percent int64) {
 		m.cross(m.seen)
 	}
 	percent = m.cross(used)
-	if m.own <= 0 {
+	if !m.ours {
 		percent = 0 // it was others
 	}
-	m.seen, m.own = used, 0
+	m.seen, m.own, m.ours = used, 0, settling && m.ours
 	return percent
 }
 
 // charge adds what is charged here, and returns the share that it brings about.
 func (m *mark) charge(amount int64) (percent int64) {
 	m.own += amount
+	m.ours = m.ours || amount > 0
 	return m.cross(m.seen + m.own)
 }
 
 // enter begins another window, if it is one.
 func (m *mark) enter(window int64) {
 	if window > m.window {
-		m.window, m.seen, m.own, m.said = window, 0, 0, [len(percents)]bool{}
+		*m = mark{rule: m.rule, window: window, limit: m.limit}
 	}
 }
 
@@ -97,8 +100,20 @@ func part(limit, percent int64) int64 {
 
 // track is what is known of the counters of an entity.
 type track struct {
-	mu    sync.Mutex
-	marks []mark
+	mu       sync.Mutex
+	marks    []mark
+	settling int // calls whose charges are on their way to the store
+}
+
+// settle notes that n more calls have charges on their way; fewer if it is negative. A
+// nil track notes nothing.
+func (t *track) settle(n int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.settling += n
 }
 
 // mark returns that of a rule; guess is where it probably stands. The lock must be

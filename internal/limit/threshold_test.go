@@ -19,7 +19,7 @@ func (rp *replica) rule() *rule { return &rule{store: &store.Rule{ID: "tokens pe
 
 // admit is a call that is admitted, or refused, when so much is used.
 func (rp *replica) admit(window, used, limit int64) int64 {
-	return rp.mark(rp.rule(), 0, window, used, limit).look(window, used, limit)
+	return rp.mark(rp.rule(), 0, window, used, limit).look(window, used, limit, rp.settling > 0)
 }
 
 // settle is the end of a call.
@@ -142,6 +142,24 @@ func TestThresholdIsToldByThoseThatCrossIt(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLookWhileAChargeIsOnItsWay(t *testing.T) {
+	for _, included := range []int64{0, 850} { // whether the store has it already
+		var rp replica
+		rp.admit(1, 0, 1000)
+		told := int64(0)
+		rp.track.settle(1)
+		told += rp.settle(1, 700)
+		told += rp.admit(1, included, 1000) // others have charged 150
+		rp.track.settle(-1)
+		told += rp.admit(1, 850, 1000)
+		told += rp.admit(1, 850, 1000)
+		if told != 80 {
+			t.Errorf("with %d in the store: %d, want 80 once", included, told)
+		}
+	}
+	(*track)(nil).settle(1) // where no rule is watched
 }
 
 func TestPartOfALimit(t *testing.T) {

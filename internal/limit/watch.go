@@ -48,14 +48,15 @@ func (e *entry) look(r *http.Request, consumer string) {
 		t := e.watch.track
 		t.mu.Lock()
 		m := t.mark(ru, i, window, res.Used-charged, res.Limit)
-		percent := m.look(window, res.Used-charged, res.Limit)
+		percent := m.look(window, res.Used-charged, res.Limit, t.settling > 0)
 		percent = max(percent, m.charge(charged))
 		t.mu.Unlock()
 		e.tell(i, percent, res.Used)
 	}
 }
 
-// spent notes what was charged to a rule beyond what the admission did.
+// spent notes what is charged to a rule beyond what the admission did. The track must
+// have noted that the charge is on its way.
 func (e *entry) spent(i int, amount int64) {
 	if e.watch.track == nil || !e.rules[i].watched() || amount == 0 {
 		return

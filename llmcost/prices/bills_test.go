@@ -208,7 +208,7 @@ func TestWhatHasNoPriceIsNotFree(t *testing.T) {
 	}{
 		{"an unknown model", "no-such", tokens(1, 1), Unpriced, whyUnknown, "0"},
 		{"a row without rates", "bare", tokens(1, 1), Unpriced, whyNoRates, "0"},
-		{"a row with the price of a tool only", "only-search", usage.Usage{Input: 5, Output: 5, WebSearches: 1}, Unpriced, whyNothing, "0"},
+		{"a row with the price of a tool only", "only-search", usage.Usage{Input: 5, Output: 5, WebSearches: 1}, Unpriced, whyNoRates, "0"},
 		{"a row without output", "no-output", tokens(0, 1000), Unpriced, whyNothing, "0"},
 		{"a row without output, but input", "no-output", tokens(1000, 1000), Calculated, whyLacking, "0.001"},
 		{"text of a model of images", "image-out", tokens(0, 1000), Calculated, whyLacking, "0.04"},

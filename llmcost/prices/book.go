@@ -105,7 +105,7 @@ type Cost struct {
 	// Why says in fixed words what is approximate, or why nothing priced the call.
 	Why string
 	// Calculated is what the table makes of a call whose cost was reported, for
-	// comparison; elsewhere it is USD.
+	// comparison, and 0 if that has no price; elsewhere it is USD.
 	Calculated money.USD
 }
 

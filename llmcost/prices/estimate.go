@@ -46,7 +46,7 @@ func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
 	for end := c.At.Add(horizon); !asked.At.After(end); {
 		m := b.Resolve(provider, "", c.Requested, asked.At)
 		b.sized(&m, provider, &asked)
-		if m.Row == nil || !m.Row.priced() {
+		if !m.Priced() {
 			if worst.Status == Unpriced {
 				worst.Key, worst.Why = m.Key, m.Why
 				if m.Row != nil {

@@ -26,7 +26,7 @@ type caller struct {
 func newCaller(t *Table) *caller {
 	c := &caller{Rand: rand.New(rand.NewPCG(1, 2))}
 	t.All(func(r *Row) bool {
-		if r.priced() {
+		if r.usable() {
 			c.rows = append(c.rows, r)
 		}
 		return true

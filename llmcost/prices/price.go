@@ -128,7 +128,7 @@ func (c *Call) reported(provider string) (usd money.USD, ok bool) {
 
 // price is the cost of the call's own model, by the row that was found.
 func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
-	if m.Row == nil || !m.Row.priced() {
+	if !m.Priced() {
 		why := m.Why
 		if m.Row != nil {
 			why = whyNoRates

@@ -35,6 +35,9 @@ type Match struct {
 	scale Ratio // of token rates
 }
 
+// Priced reports whether there is a price; one of zero is a price.
+func (m *Match) Priced() bool { return m.Row != nil && m.Row.usable() }
+
 // Resolve finds the row that prices a model: that of the served name, or of the
 // requested one if nothing is known of the served. provider is LiteLLM's name; empty is
 // unknown. Names are matched exactly, then after documented rewrites, then without one

@@ -14,7 +14,7 @@ import (
 // by loaders and never changed once a table has them.
 //
 // Which rates are set matters: a rate of zero is a price, a rate that is not set is
-// none, and a row without any rate prices nothing.
+// none, and a row without any rate, but of tools, prices nothing.
 //
 // Images of models that are billed by size have rows of their own, whose keys put the
 // quality and the size before the model, such as "hd/1024-x-1792/dall-e-3" and
@@ -197,8 +197,14 @@ func (r *Rates) clone() Rates {
 	return Rates{slots: slices.Clone(r.slots), rates: slices.Clone(r.rates), units: r.units}
 }
 
+// tools are the units that come on top of what a model costs.
+const tools = 1<<SearchLow | 1<<SearchMedium | 1<<SearchHigh | 1<<FileSearch | 1<<CodeSession
+
 // priced reports whether the row prices anything.
-func (r *Row) priced() bool { return r.Rates.Len() > 0 }
+func (r *Row) priced() bool { return r.Rates.units != 0 }
+
+// usable reports whether the row prices anything but tools.
+func (r *Row) usable() bool { return r.Rates.units&^tools != 0 }
 
 // valid reports whether the row is in force.
 func (r *Row) valid(at time.Time) bool {

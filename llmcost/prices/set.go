@@ -37,8 +37,8 @@ type SetOptions struct {
 	// Now and After are the clock; default the system's.
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
-	// Report is told of every copy that was taken or refused; it may be called from
-	// several goroutines, and before NewSet returns.
+	// Report is told of every copy that was taken or refused. It may be called from
+	// several goroutines, and before NewSet returns; it must not call [Set.Refresh].
 	Report func(Report)
 	// Changed is given every new table, one at a time, before [Set.Table] returns it;
 	// the first one too. It must not call the set.

@@ -18,7 +18,7 @@ func (b *Book) sized(m *Match, provider string, c *Call) {
 	}
 	id, _ := identOf(m.Row)
 	for _, name := range [...]string{quality + "/" + dims + "/" + id.name, dims + "/" + id.name} {
-		if r := b.exact(provider, strings.ToLower(name), c.At); r != nil && r.priced() {
+		if r := b.exact(provider, strings.ToLower(name), c.At); r != nil && r.usable() {
 			m.Row, m.Key = r, r.Key
 			return
 		}

@@ -3,6 +3,7 @@ package llmlimits
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -64,6 +65,33 @@ func TestCaddyfilesOfTheDocumentationLoad(t *testing.T) {
 	}
 }
 
+func TestHandlersOfTheReadmeLoad(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prices := filepath.Join(t.TempDir(), "prices.json")
+	if err := os.WriteFile(prices, []byte(`{"m":{"litellm_provider":"openai","input_cost_per_token":1e-6}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(?:cost_limit|llm_cost)\".*?)```").FindAllSubmatch(readme, -1) {
+		found++
+		handler := strings.Replace(string(m[1]), "/etc/caddy/prices.json", prices, 1)
+		var config caddy.Config
+		text := `{"admin":{"disabled":true},"apps":{"http":{"servers":{"s":{"listen":["127.0.0.1:0"],"routes":[{"handle":[` + handler + `]}]}}}}}`
+		if err := json.Unmarshal([]byte(text), &config); err != nil {
+			t.Fatalf("%v in %s", err, handler)
+		}
+		if err := caddy.Validate(&config); err != nil {
+			t.Errorf("%v: %s", err, handler)
+		}
+	}
+	if found != 2 {
+		t.Errorf("README.md has %d of the 2 handlers", found)
+	}
+}
+
 func TestDirectivesHaveTheirPlace(t *testing.T) {
 	// the other way round than they run
 	config := adapt(t, `:0 {
@@ -71,9 +99,13 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	handle /v1/* {
 		respond "v1"
 	}
+	cost_limit {
+		limit $1 per day
+	}
 	token_limit {
 		limit 1 requests per minute
 	}
+	llm_cost
 	api_key_auth {
 		key a sha256:d044463b6a7678708e01561788c68427a73e3ed92652940783ca56df4689fe1e
 	}
@@ -84,9 +116,9 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"handler":"(\w+)"`).FindAllSubmatch(config, -1) {
 		got = append(got, string(m[1]))
 	}
-	order := []string{"encode", "api_key_auth", "token_limit", "subroute", "static_response"}
+	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "subroute", "static_response"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
-	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+4], order[:4]) {
+	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+6], order[:6]) {
 		t.Errorf("handlers run in the order %q, want %q", got, order)
 	}
 }

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -150,11 +149,17 @@ type dollars struct{ Limit, Used, Reserved, Remaining string }
 // spent is the counter of an hour of this test's instance.
 func (g *gateway) spent(consumer string) dollars {
 	g.t.Helper()
+	return g.spentBy("", consumer)
+}
+
+// spentBy is the same of another instance of this test's.
+func (g *gateway) spentBy(instance, consumer string) dollars {
+	g.t.Helper()
 	var rows []struct {
 		Rule, Consumer, Unit string
 		dollars
 	}
-	g.adminGet("/llm/usage?instance="+url.QueryEscape(g.testName())+"&consumer="+consumer, &rows)
+	g.adminGet("/llm/usage?instance="+url.QueryEscape(g.testName()+instance)+"&consumer="+consumer, &rows)
 	for _, r := range rows {
 		if r.Rule == "usd per hour" && r.Unit == "usd" && r.Consumer == consumer {
 			return r.dollars
@@ -228,10 +233,7 @@ func TestCallsOfModelsWithoutAPrice(t *testing.T) {
 		{"by an alias", budget + "\n" + cost("alias house-model gpt-4o-mini"), 200, "0.000027", "0.000027000000", "0.000027000000|calculated"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				fmt.Fprint(w, `{"object":"chat.completion","model":"house-model","choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":40,"total_tokens":60}}`)
-			})
+			up := newUpstream(t, houseModel)
 			g := start(t, up, `{site} {
 				log
 				log_append cost {http.vars.x-llm-cost}

@@ -138,7 +138,11 @@ func parseRule(d *caddyfile.Dispenser, k *Kind, args []string) (Rule, error) {
 	rest := args[2:]
 	if r.Unit != Concurrent {
 		if len(rest) < 2 || rest[0] != "per" {
-			return r, d.Errf("limit %s %s needs a window, such as `per hour`", args[0], args[1])
+			said := args[0]
+			if !k.dollars() {
+				said += " " + args[1]
+			}
+			return r, d.Errf("limit %s needs a window, such as `per hour`", said)
 		}
 		rest = rest[1:]
 		if rest[0] == "rolling" {

@@ -121,7 +121,7 @@ func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 			zap.Int64("dropped_bytes", found.Dropped), zap.String("set_aside", found.SetAside))
 	}
 	if found.Unread > 0 {
-		log.Warn("counts could not be understood, as of a time zone that this machine does not know", dir, zap.Int("records", found.Unread))
+		log.Warn("counts could not be understood, as of a time zone that this machine does not know", dir, zap.Int("records", found.Unread), zap.NamedError("first", found.Reason))
 	}
 	if found.Entities > 0 {
 		log.Info("counts restored", dir, zap.Int("entities", found.Entities))

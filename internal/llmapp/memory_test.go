@@ -1,6 +1,7 @@
 package llmapp
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -166,7 +167,7 @@ func TestCountsOfANewerVersionAreNotOverwritten(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "written by a newer version") {
 		t.Errorf("got %v", err)
 	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != string(newer) {
+	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, newer) {
 		t.Errorf("the file is now %q (%v)", data, err)
 	}
 }

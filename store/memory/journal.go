@@ -31,6 +31,8 @@ type journal struct {
 	stop chan struct{}
 	done chan struct{}
 
+	slack int64 // bytes; tests make it less
+
 	mu      sync.Mutex // guards what follows, and is held while writing
 	live    int64      // size of the file when it was rewritten last
 	rewrote time.Time  // when that failed last
@@ -42,7 +44,7 @@ type journal struct {
 }
 
 func newJournal(s *Store, d *appendlog.Dir, l *appendlog.Log) *journal {
-	return &journal{s: s, dir: d, log: l, stop: make(chan struct{}), done: make(chan struct{})}
+	return &journal{s: s, dir: d, log: l, stop: make(chan struct{}), done: make(chan struct{}), slack: slack}
 }
 
 // run writes until it is stopped.
@@ -84,7 +86,7 @@ func (j *journal) tick() {
 func (j *journal) grown() (due, waiting bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.log.Size() <= 2*j.live+slack {
+	if j.log.Size() <= 2*j.live+j.slack {
 		return false, false
 	}
 	waiting = time.Since(j.rewrote) < rewriteAgain

@@ -109,7 +109,7 @@ func TestCountsSurviveACrash(t *testing.T) {
 		s, _ := persisted(t, c, dir)
 		defer func() { _ = s.Close() }()
 		var open []*store.Ticket
-		steps := rapid.IntRange(1, 60).Draw(r, "steps")
+		steps := rapid.IntRange(1, 30).Draw(r, "steps")
 		for range steps {
 			e := app(rapid.IntRange(0, 3).Draw(r, "consumer"))
 			rule := rapid.SampledFrom(everyKind).Draw(r, "rule")

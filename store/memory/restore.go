@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -20,6 +21,8 @@ type Restored struct {
 	// Unread is how many records were whole but could not be understood, such as
 	// those of a time zone that this machine does not have.
 	Unread int
+	// Reason is why the first of those could not.
+	Reason error
 }
 
 // loading collects the records of a file, in shards as those of the store, which
@@ -40,9 +43,8 @@ func (s *Store) newLoading() *loading {
 // visit takes a record in, in the place of those before it of the same entity.
 func (l *loading) visit(record []byte) error {
 	l.bytes += int64(len(record))
-	name, counters, err := l.in.decode(record)
-	if err != nil {
-		l.found.Unread++
+	name, counters, ok := l.read(record)
+	if !ok {
 		return nil
 	}
 	hash, _ := l.s.shard(name)
@@ -68,6 +70,17 @@ func (l *loading) visit(record []byte) error {
 		sh.ends.fix(int(e.place))
 	}
 	return nil
+}
+
+// read reads a record, or notes why it cannot be read. The others are good all the
+// same.
+func (l *loading) read(record []byte) (name store.Entity, counters []ruleCounter, ok bool) {
+	name, counters, err := l.in.decode(record)
+	if err != nil {
+		l.found.Unread++
+		l.found.Reason = cmp.Or(l.found.Reason, err)
+	}
+	return name, counters, err == nil
 }
 
 // live tells whether a counter still says something, rolled to now.

@@ -189,10 +189,7 @@ func TestManyAppendAtOnce(t *testing.T) {
 // no older than what was synced last, and never one that was not appended.
 func TestWhatIsSyncedSurvives(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "")
-		if err != nil {
-			r.Fatal(err)
-		}
+		dir := t.TempDir()
 		d := mustLock(t, dir)
 		l, _, _ := mustOpen(t, d)
 		var k disk
@@ -224,6 +221,7 @@ func TestWhatIsSyncedSurvives(t *testing.T) {
 				if w != nil {
 					return
 				}
+				var err error
 				if w, err = l.Rewrite(); err != nil {
 					return
 				}

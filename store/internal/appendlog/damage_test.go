@@ -53,7 +53,7 @@ func TestLogsCutAtAnyByte(t *testing.T) {
 func TestLogsWithAnyByteChanged(t *testing.T) {
 	data, dir := write(t, sample...), t.TempDir()
 	for i := range data {
-		for _, mask := range []byte{0x01, 0x80, 0xff} {
+		for _, mask := range []byte{0x01, 0xff} {
 			bad := bytes.Clone(data)
 			bad[i] ^= mask
 			got, rec := reopened(t, dir, bad)

@@ -4,15 +4,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
-// unreachable is a store whose server is not there. It has a number all the same.
-func unreachable(t testing.TB) *Store {
-	s := New(Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Millisecond})
+// isolated is a store whose server is not there, and what it takes for the time.
+type isolated struct {
+	*Store
+	at atomic.Int64 // Unix milliseconds
+}
+
+// unreachable returns such a store. It has a number all the same.
+func unreachable(t testing.TB) *isolated {
+	s := new(isolated)
+	now := func() time.Time { return time.UnixMilli(s.at.Load()) }
+	s.Store = New(Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Millisecond, Now: now})
 	s.replicas.former.Store(&replica{number: 3, base: 1, at: time.Now()})
 	t.Cleanup(func() {
 		s.work.stop()
@@ -28,11 +37,11 @@ func must(w *store.Window, err error) *store.Window {
 	return w
 }
 
-func settled(s *Store, e store.Entity, r *store.Rule, at time.Time, held, used int64) {
+func settled(s *isolated, e store.Entity, r *store.Rule, at time.Time, held, used int64) {
 	t := &ticket{deadline: 1000}
 	t.Entity, t.Private = e, t
 	t.Lines = []store.Line{{Rule: r, Held: held}}
-	s.now = func() time.Time { return at }
+	s.at.Store(at.UnixMilli())
 	s.Settle(&t.Ticket, []int64{used})
 }
 

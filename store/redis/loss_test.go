@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	hourly   = &store.Rule{ID: "tokens per hour", Window: must(store.Fixed(3650 * 24 * time.Hour))}
+	tokens   = &store.Rule{ID: "tokens", Window: must(store.Fixed(3650 * 24 * time.Hour))}
 	requests = &store.Rule{ID: "requests", Window: must(store.Rolling(3650 * 24 * time.Hour))}
 	inFlight = &store.Rule{ID: "calls", Window: store.None()}
 )
@@ -45,7 +45,7 @@ func work(t *testing.T, s *Store, ledgers []ledger, n int) {
 				i := rand.IntN(len(ledgers))
 				e := store.Entity{Instance: "loss", Consumer: fmt.Sprint("app-", i)}
 				r := store.Reservation{Entity: e, Lease: time.Hour, Takes: []store.Take{
-					{Rule: hourly, Limit: 1 << 60, Need: 1, Hold: 50},
+					{Rule: tokens, Limit: 1 << 60, Need: 1, Hold: 50},
 					{Rule: requests, Limit: 1 << 60, Need: 1, Charge: 1},
 					{Rule: inFlight, Limit: 1 << 60, Need: 1, Hold: 1, HoldMost: 3},
 				}}
@@ -74,7 +74,7 @@ func agree(t *testing.T, s *Store, ledgers []ledger) {
 	results := make([]store.Result, 3)
 	for i := range ledgers {
 		e := store.Entity{Instance: "loss", Consumer: fmt.Sprint("app-", i)}
-		if err := s.Read(ctx, e, []*store.Rule{hourly, requests, inFlight}, results); err != nil {
+		if err := s.Read(ctx, e, []*store.Rule{tokens, requests, inFlight}, results); err != nil {
 			t.Fatal(err)
 		}
 		used, calls := ledgers[i].used.Load(), ledgers[i].calls.Load()

@@ -204,7 +204,7 @@ func (s *Store) Restore(records [][]byte) error {
 }
 
 func (s *Store) restore(r *record) error {
-	b := &batch{replica: r.Replica, number: r.Number, frozen: true, restored: true}
+	b := &batch{replica: r.Replica, number: r.Number, frozen: true, restored: true, doubt: true}
 	if r.Number <= 0 || r.Replica < 0 || r.Replica >= replicasMost {
 		return fmt.Errorf("number %d of replica %d cannot be", r.Number, r.Replica)
 	}
@@ -239,7 +239,7 @@ func (s *Store) restore(r *record) error {
 	defer sh.mu.Unlock()
 	q := s.queue(sh, e)
 	q.frozen = append(q.frozen, b)
-	s.pending.Add(int64(len(b.ops)))
+	s.pending.Add(int64(len(b.ops)) + 1)
 	s.work.list(q)
 	return nil
 }

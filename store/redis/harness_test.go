@@ -1,3 +1,5 @@
+//go:build unix
+
 package redis
 
 import (
@@ -11,7 +13,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
-	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // clockKey is where scripts read the time in tests that step it.
@@ -67,11 +68,4 @@ func open(t testing.TB, o Options) *Store {
 func single(t testing.TB) (*redistest.Server, Options) {
 	server := redistest.Start(t)
 	return server, Options{Addresses: []string{server.Addr()}}
-}
-
-func must(w *store.Window, err error) *store.Window {
-	if err != nil {
-		panic(err)
-	}
-	return w
 }

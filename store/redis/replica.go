@@ -29,7 +29,7 @@ const (
 // replicas is what this process is among the others.
 type replicas struct {
 	token     string
-	preferred int
+	preferred atomic.Int64 // the number to be asked for first
 
 	mu      sync.Mutex // of claiming
 	current atomic.Pointer[replica]
@@ -55,7 +55,8 @@ func (rs *replicas) init(identity string) {
 		rand.Read(b[:])
 		n, token = 0, hex.EncodeToString(b[:])
 	}
-	rs.preferred, rs.token = n, token
+	rs.token = token
+	rs.preferred.Store(int64(n))
 }
 
 // next returns the next number of the sequence.
@@ -73,11 +74,7 @@ func (r *replica) next() int64 {
 // Options.Identity, once the store has connected. The process may still be found
 // to have applied batches whose replies were lost.
 func (s *Store) Identity() string {
-	n := s.replicas.preferred
-	if r := s.replicas.current.Load(); r != nil {
-		n = r.number
-	}
-	return fmt.Sprintf("%d-%s", n, s.replicas.token)
+	return fmt.Sprintf("%d-%s", s.replicas.preferred.Load(), s.replicas.token)
 }
 
 // EvictionPolicy is the server's maxmemory-policy, or empty where the server has
@@ -107,7 +104,7 @@ func (s *Store) replica(ctx context.Context) (*replica, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	s.replicas.preferred = r.number
+	s.replicas.preferred.Store(int64(r.number))
 	s.replicas.current.Store(r)
 	if values, err := s.client.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
 		policy := values["maxmemory-policy"]
@@ -117,12 +114,13 @@ func (s *Store) replica(ctx context.Context) (*replica, error) {
 }
 
 func (s *Store) claimLowest(ctx context.Context) (*replica, error) {
-	r, err := s.claimNumber(ctx, s.replicas.preferred)
+	preferred := int(s.replicas.preferred.Load())
+	r, err := s.claimNumber(ctx, preferred)
 	for n := 0; err == nil && r == nil; n++ {
 		if n == replicasMost {
 			return nil, fmt.Errorf("claiming a replica number: all %d are taken: %w", replicasMost, store.ErrUnavailable)
 		}
-		if n != s.replicas.preferred {
+		if n != preferred {
 			r, err = s.claimNumber(ctx, n)
 		}
 	}

@@ -72,7 +72,6 @@ type Redis struct {
 
 	at     redisAt
 	policy outage.Policy
-	dir    string
 }
 
 // RedisTLS says how connections are encrypted.

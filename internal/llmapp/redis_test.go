@@ -47,7 +47,7 @@ func TestRedisCaddyfile(t *testing.T) {
 
 func TestRedisCaddyfileErrors(t *testing.T) {
 	for _, tc := range []struct{ name, lines, want string }{
-		{"another word", "adress x", "unrecognized subdirective 'adress'"},
+		{"another word", "host x", "unrecognized subdirective 'host'"},
 		{"no address", "address", "wrong argument count"},
 		{"an argument too many", "password a b", "wrong argument count"},
 		{"an empty prefix", `prefix ""`, "prefix must not be empty"},

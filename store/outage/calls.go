@@ -128,6 +128,8 @@ var errLate = errors.New("a call ended after its store was closed, and is not ch
 // cannot be reached: it lapses there, and counts again once it can be renewed.
 func (c *Counters) Renew(ctx context.Context, tickets []*store.Ticket, lease time.Duration) error {
 	c.Start()
+	c.renewing.Lock() // since it writes to the tickets
+	defer c.renewing.Unlock()
 	var here, there []*ticket
 	for _, t := range tickets {
 		k, ok := t.Private.(*ticket)

@@ -101,9 +101,9 @@ func (f *fake) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 		f.apply(b)
 		f.mu.Lock()
-		lose := f.lose
+		lost := f.lose != nil && f.lose()
 		f.mu.Unlock()
-		if lose != nil && lose() {
+		if lost {
 			errs[i] = fmt.Errorf("reply lost: %w", store.ErrUnavailable)
 		}
 	}

@@ -72,30 +72,30 @@ func (j *journal) open(now time.Time) (err error) {
 	var order []id
 	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
 	var bad error
+	note := func(err error) {
+		if bad == nil {
+			bad = err
+		}
+	}
 	j.log, _, err = j.dir.Open(logName, recordVersion, func(record []byte) error {
 		j.written = true
-		switch {
-		case len(record) > 0 && record[0] == kindBatch:
-			b, err := readBatch(record[1:], rules)
-			if err != nil {
-				bad = err
-				return nil
-			}
-			k := id{b.Origin, b.Seq}
-			if _, again := found[k]; !again {
-				order = append(order, k)
-			}
-			found[k] = b
-		case len(record) > 0 && record[0] == kindRemote:
+		if len(record) > 0 && record[0] == kindRemote {
 			records, err := readRemote(record[1:])
-			if err != nil {
-				bad = err
-				return nil
-			}
+			note(err)
 			j.remote = records
-		default:
-			bad = errRecord
+			return nil
 		}
+		if len(record) == 0 || record[0] != kindBatch {
+			note(errRecord)
+			return nil
+		}
+		b, err := readBatch(record[1:], rules)
+		note(err)
+		k := id{b.Origin, b.Seq}
+		if _, again := found[k]; !again {
+			order = append(order, k)
+		}
+		found[k] = b
 		return nil
 	})
 	if err != nil {
@@ -158,7 +158,7 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 
 // changes appends what is not in the file as it is now.
 func (j *journal) changes(remote [][]byte) error {
-	record := remoteRecord(nil, remote)
+	record := remoteRecord(remote)
 	if sum := sha256.Sum256(record); sum != j.last && (len(remote) > 0 || j.last != [sha256.Size]byte{}) {
 		if err := j.log.Append(record); err != nil {
 			return err
@@ -183,7 +183,7 @@ func (j *journal) rewrite(remote [][]byte) error {
 		return err
 	}
 	if len(remote) > 0 {
-		err = w.Append(remoteRecord(nil, remote))
+		err = w.Append(remoteRecord(remote))
 	}
 	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
 		return errors.Join(err, w.Abort())
@@ -301,10 +301,10 @@ func readIdentity(dir string) (string, error) {
 		return "", fmt.Errorf("reading the replica's identity: %w", err)
 	}
 	var r replica
-	if json.Unmarshal(data, &r) != nil || r.Host != host() {
-		return "", nil
+	if err := json.Unmarshal(data, &r); err == nil && r.Host == host() {
+		return r.Identity, nil
 	}
-	return r.Identity, nil
+	return "", nil
 }
 
 // keepIdentity writes what the remote is called by now.

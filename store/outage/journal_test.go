@@ -309,13 +309,13 @@ func FuzzReadBatch(f *testing.F) {
 }
 
 func FuzzReadRemote(f *testing.F) {
-	f.Add(remoteRecord(nil, [][]byte{[]byte("one"), nil})[1:])
+	f.Add(remoteRecord([][]byte{[]byte("one"), nil})[1:])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		records, err := readRemote(data)
 		if err != nil {
 			return
 		}
-		again, err := readRemote(remoteRecord(nil, records)[1:])
+		again, err := readRemote(remoteRecord(records)[1:])
 		if err != nil || len(again) != len(records) {
 			t.Errorf("%q became %q, %v", records, again, err)
 		}

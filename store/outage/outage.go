@@ -126,6 +126,7 @@ type Counters struct {
 	stop        chan struct{}
 	done        sync.WaitGroup
 	closing     sync.Once
+	renewing    sync.Mutex
 
 	mu         sync.Mutex // guards what follows
 	lastErr    error

@@ -104,12 +104,12 @@ func TestHungRemoteCostsOneTimeoutAtMost(t *testing.T) {
 
 func TestPolicies(t *testing.T) {
 	for _, tt := range []struct {
-		name       string
-		policy     Policy
-		replicas   int
-		strict     bool
-		admitted   int  // of 10 calls for 1, when 4 of 10 were used before
-		unavailble bool // the others fail, instead of being refused
+		name        string
+		policy      Policy
+		replicas    int
+		strict      bool
+		admitted    int  // of 10 calls for 1, when 4 of 10 were used before
+		unavailable bool // the others fail, instead of being refused
 	}{
 		{"local counts on from what was used", Local, 0, false, 6, false},
 		{"local takes a part of what is left", Local, 3, false, 2, false},
@@ -134,7 +134,7 @@ func TestPolicies(t *testing.T) {
 			for range 10 {
 				k, results, err := reserve(c, tt.strict, take(day, 10, 1))
 				switch {
-				case (err != nil) != tt.unavailble && k == nil, err != nil && !errors.Is(err, store.ErrUnavailable):
+				case (err != nil) != tt.unavailable && k == nil, err != nil && !errors.Is(err, store.ErrUnavailable):
 					t.Fatalf("got %v", err)
 				case err != nil:
 				case k == nil && (!results[0].Exceeded || results[0].RetryAfter <= 0 || results[0].Remaining() != 0 || results[0].Limit != 10):

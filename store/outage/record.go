@@ -135,9 +135,9 @@ func window(kind store.Kind, unit, zone string, milliseconds int64) (*store.Wind
 	}
 }
 
-// remoteRecord appends the record of what the remote has exported to b.
-func remoteRecord(b []byte, records [][]byte) []byte {
-	b = append(b, kindRemote)
+// remoteRecord returns the record of what the remote has exported.
+func remoteRecord(records [][]byte) []byte {
+	b := []byte{kindRemote}
 	b = binary.AppendVarint(b, int64(len(records)))
 	for _, r := range records {
 		b = binary.AppendVarint(b, int64(len(r)))

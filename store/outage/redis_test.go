@@ -125,7 +125,10 @@ func start(t *testing.T, c store.Counters, clients int) *load {
 				}
 				d := int64(call(t, c, 3))
 				l.calls.Add(1)
-				for m := l.most.Load(); d > m && !l.most.CompareAndSwap(m, d); m = l.most.Load() {
+				for m := l.most.Load(); d > m; m = l.most.Load() {
+					if l.most.CompareAndSwap(m, d) {
+						break
+					}
 				}
 				time.Sleep(time.Millisecond) // the machine has other work
 			}

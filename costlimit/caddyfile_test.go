@@ -1,6 +1,7 @@
 package costlimit_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -100,7 +101,7 @@ func TestAdaptedConfigsLoad(t *testing.T) {
 			t.Errorf("%s lacks %s", body, want)
 		}
 	}
-	if i, j := strings.Index(string(body), "llm_cost"), strings.Index(string(body), "cost_limit"); i > j {
+	if bytes.Index(body, []byte("llm_cost")) > bytes.Index(body, []byte("cost_limit")) {
 		t.Error("llm_cost stands behind cost_limit")
 	}
 	var c caddy.Config

@@ -307,3 +307,25 @@ func TestCandidatesAreTheDearest(t *testing.T) {
 		t.Error("denied by some, or let pass by none")
 	}
 }
+
+func TestStrictBudgetsRefuseWhatTheRequestDoesNotBound(t *testing.T) {
+	for _, tc := range []struct {
+		path, body string
+		mode       Mode
+		refused    bool
+	}{
+		{"/v1/ocr", `{"model":"m","document":{"type":"image_url","image_url":"data:image/png;base64,aGk="}}`, Strict, true},
+		{"/v1/ocr", `{"model":"m","document":{"type":"image_url","image_url":"data:image/png;base64,aGk="}}`, Reserve, false},
+		{"/v2/rerank", `{"model":"m","query":"q","documents":["d"]}`, Strict, true},
+		{"/v1/audio/speech", `{"model":"m","input":"hi"}`, Strict, true},
+		{"/v1/audio/speech", `{"model":"m","input":"hi"}`, Reserve, false},
+		{"/v1/embeddings", `{"model":"m","input":"hi"}`, Strict, false},
+	} {
+		call := newCall(t, meter.New(), newRequest("POST", tc.path, tc.body, "Content-Type", "application/json"))
+		l := newCostLimiter(t, Config{Mode: tc.mode, ConsumerBased: true}, Rule{Amount: "$10", Window: "day"})
+		_, f := quoteOf(l, &cents{models: "m", rate: 1}, call)
+		if (f != nil) != tc.refused || f != nil && f.Code != "request_not_bounded" {
+			t.Errorf("%s %s: got %v", tc.mode, tc.path, f)
+		}
+	}
+}

@@ -47,7 +47,7 @@ func (a *App) checkRoutes() error {
 	defer func() { tell(sights) }()
 	mod, err := a.ctx.AppIfConfigured("http")
 	if err != nil || mod == nil {
-		return nil //nolint:nilerr // without an HTTP app there are no routes
+		return nil // without an HTTP app there are no routes
 	}
 	app, ok := mod.(*caddyhttp.App)
 	if !ok {

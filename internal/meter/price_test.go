@@ -1,8 +1,10 @@
 package meter
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -312,6 +314,50 @@ func TestTurnsOfASessionArePricedOneByOne(t *testing.T) {
 	o := ch.used
 	if c.price(&o); o.Cost != tokens(116) || p.times() != 3 {
 		t.Errorf("priced again: %s", o.Cost)
+	}
+}
+
+// perSecond is a pricer of recordings: a dollar for each second, and nothing for tokens.
+type perSecond struct{ tariff }
+
+func (p *perSecond) Price(q *Priced) (money.USD, CostStatus) {
+	if q.Usage.Total() > 0 && q.Usage.AudioMillis == 0 {
+		return 0, CostUnpriced
+	}
+	return money.USD(q.Usage.AudioMillis) * money.Dollar / 1000, CostCalculated
+}
+
+func TestARecordingOfUnknownLengthIsNotFree(t *testing.T) {
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	if err := w.WriteField("model", "whisper-1"); err != nil {
+		t.Fatal(err)
+	}
+	file, err := w.CreateFormFile("file", "a.mp3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = file.Write(make([]byte, 40_000))
+	w.Close()
+	for _, tc := range []struct {
+		name, body string
+		cost       money.USD
+		status     CostStatus
+	}{
+		{"the answer tells its length", `{"text":"Hi","usage":{"type":"duration","seconds":3}}`, 3 * money.Dollar, CostCalculated},
+		{"the answer is text alone", `{"text":"Hi"}`, 10 * money.Dollar, CostEstimated},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := New()
+			l := newLimiter(m, "l")
+			r := newRequest(http.MethodPost, "/v1/audio/transcriptions", form.String(), "Content-Type", w.FormDataContentType())
+			if err := chain(httptest.NewRecorder(), r, answer(200, document, tc.body), prices{m: m, p: &perSecond{}}, l); err != nil {
+				t.Fatal(err)
+			}
+			if o := l.wait(t); o.Cost != tc.cost || o.CostStatus != tc.status {
+				t.Errorf("got %s %s, want %s %s", o.Cost, o.CostStatus, tc.cost, tc.status)
+			}
+		})
 	}
 }
 

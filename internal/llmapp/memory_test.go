@@ -25,15 +25,18 @@ func persistTo(t testing.TB, dir, apps string) []byte {
 	return config(t, "", "", `,"llm":{"store":{"type":"memory","persist":`+string(name)+`}}`+apps)
 }
 
-// dataDir returns a directory that the process lets go of before it is deleted.
+// dataDir returns a directory that the process lets go of before it is deleted. Now
+// the process has none.
 func dataDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	t.Cleanup(func() {
+	forget := func() {
 		if err := process().Close(); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	forget()
+	t.Cleanup(forget)
 	return dir
 }
 
@@ -71,11 +74,11 @@ func restarted(t testing.TB, dir, instance, consumer string) int64 {
 }
 
 func TestCountsAreWrittenToTheDataDirectory(t *testing.T) {
-	dataDir(t)
+	consumer := dataDir(t) // which no other test has
 	a := mustRun(t, config(t, "", "", `,"llm":{}`))
-	charge(t, a, "persisted", t.Name(), 300, false)
+	charge(t, a, "persisted", consumer, 300, false)
 	stop(t)() // as at the end of the process
-	if got := restarted(t, filepath.Join(caddy.AppDataDir(), "llm"), "persisted", t.Name()); got != 300 {
+	if got := restarted(t, filepath.Join(caddy.AppDataDir(), "llm"), "persisted", consumer); got != 300 {
 		t.Errorf("a restart finds %d tokens used", got)
 	}
 }
@@ -83,7 +86,7 @@ func TestCountsAreWrittenToTheDataDirectory(t *testing.T) {
 func TestCountsMoveWithTheDirectory(t *testing.T) {
 	first, second := dataDir(t), filepath.Join(dataDir(t), "not", "made")
 	a := mustRun(t, persistTo(t, first, ""))
-	charge(t, a, "persisted", t.Name(), 5, false)
+	charge(t, a, "persisted", first, 5, false)
 	b := mustRun(t, persistTo(t, second, ""))
 	if a.Counters() != b.Counters() {
 		t.Error("a reload makes new counters")
@@ -91,7 +94,7 @@ func TestCountsMoveWithTheDirectory(t *testing.T) {
 	if counts(t, first) {
 		t.Error("the counts are still in the first directory")
 	}
-	if got := restarted(t, second, "persisted", t.Name()); got != 5 {
+	if got := restarted(t, second, "persisted", first); got != 5 {
 		t.Errorf("a restart finds %d tokens used", got)
 	}
 	mustRun(t, persistTo(t, "off", ""))
@@ -183,7 +186,7 @@ func TestADirectoryThatCannotBeUsedIsWarnedOf(t *testing.T) {
 			t.Errorf("the log lacks %q: %s", want, testLog.String())
 		}
 	}
-	charge(t, a, "persisted", t.Name(), 5, true) // which counts all the same
+	charge(t, a, "persisted", file, 5, true) // which counts all the same
 
 	dir := dataDir(t)
 	mustRun(t, persistTo(t, dir, ""))
@@ -199,7 +202,7 @@ func TestADirectoryThatCannotBeUsedIsWarnedOf(t *testing.T) {
 func TestDamageIsWarnedOf(t *testing.T) {
 	dir := dataDir(t)
 	a := mustRun(t, persistTo(t, dir, ""))
-	charge(t, a, "persisted", t.Name(), 5, false)
+	charge(t, a, "persisted", dir, 5, false)
 	stop(t)()
 	if err := process().Close(); err != nil {
 		t.Fatal(err)
@@ -223,7 +226,7 @@ func TestDamageIsWarnedOf(t *testing.T) {
 func TestAConfigThatDoesNotStartLeavesTheDirectory(t *testing.T) {
 	first, second := dataDir(t), dataDir(t)
 	a := mustRun(t, persistTo(t, first, ""))
-	charge(t, a, "persisted", t.Name(), 5, false)
+	charge(t, a, "persisted", first, 5, false)
 	// Caddy starts the apps in any order: again, until this one was the last
 	moved := false
 	failStart = func() error {
@@ -241,7 +244,7 @@ func TestAConfigThatDoesNotStartLeavesTheDirectory(t *testing.T) {
 	if got := process().Dir(); got != first || counts(t, second) {
 		t.Errorf("counts are written to %q", got)
 	}
-	if got := restarted(t, first, "persisted", t.Name()); got != 5 {
+	if got := restarted(t, first, "persisted", first); got != 5 {
 		t.Errorf("a restart finds %d tokens used", got)
 	}
 }

@@ -18,15 +18,21 @@ import (
 func TestRedisCaddyfile(t *testing.T) {
 	for _, tc := range []struct{ name, input, want string }{
 		{"nothing", "redis", `{}`},
-		{"a server", "redis {\n address redis.internal:6380\n username gw\n password {env.P}\n db 3\n prefix fleet:\n}",
-			`{"addresses":["redis.internal:6380"],"username":"gw","password":"{env.P}","db":3,"prefix":"fleet:"}`},
+		{
+			"a server", "redis {\n address redis.internal:6380\n username gw\n password {env.P}\n db 3\n prefix fleet:\n}",
+			`{"addresses":["redis.internal:6380"],"username":"gw","password":"{env.P}","db":3,"prefix":"fleet:"}`,
+		},
 		{"a cluster", "redis {\n address a b\n address c\n timeout 1s\n cluster\n}", `{"addresses":["a","b","c"],"cluster":true,"timeout":1000000000}`},
-		{"sentinels", "redis {\n sentinel_password x\n sentinel main\n address a b\n}",
-			`{"addresses":["a","b"],"sentinel":"main","sentinel_password":"x"}`},
+		{
+			"sentinels", "redis {\n sentinel_password x\n sentinel main\n address a b\n}",
+			`{"addresses":["a","b"],"sentinel":"main","sentinel_password":"x"}`,
+		},
 		{"an outage", "redis {\n on_outage deny\n replicas 3\n persist off\n}", `{"on_outage":"deny","replicas":3,"persist":"off"}`},
 		{"tls", "redis {\n tls\n}", `{"tls":{}}`},
-		{"tls with files", "redis {\n tls {\n ca ca.pem\n cert c.pem\n key k.pem\n server_name r\n }\n db 1\n}",
-			`{"db":1,"tls":{"ca":"ca.pem","cert":"c.pem","key":"k.pem","server_name":"r"}}`},
+		{
+			"tls with files", "redis {\n tls {\n ca ca.pem\n cert c.pem\n key k.pem\n server_name r\n }\n db 1\n}",
+			`{"db":1,"tls":{"ca":"ca.pem","cert":"c.pem","key":"k.pem","server_name":"r"}}`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := new(Redis)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -39,7 +40,19 @@ var leaving struct {
 	all map[*shares]struct{}
 }
 
+// clientLog has what the Redis client says of each connection in Caddy's debug log;
+// by itself it writes to the standard error.
+type clientLog struct{}
+
+// Printf implements the client's logging.
+func (clientLog) Printf(_ context.Context, format string, v ...any) {
+	if c := logger().Named("redis").Check(zap.DebugLevel, "client"); c != nil {
+		c.Write(zap.String("message", fmt.Sprintf(format, v...)))
+	}
+}
+
 func init() {
+	goredis.SetLogger(clientLog{})
 	caddy.OnExit(func(ctx context.Context) {
 		leaving.Lock()
 		defer leaving.Unlock()

@@ -5,6 +5,7 @@ package redistest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -12,15 +13,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// through returns a client that goes through the proxy, once for each command and
-// for no longer than it takes to see that no answer comes.
+// briefly is how long a client waits that is to see that no answer comes. What it
+// sends has long reached the server by then.
+const briefly = time.Second
+
+// through returns a client that goes through the proxy, once for each command. It
+// waits for as long as its context.
 func through(t *testing.T, p *Proxy) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{
-		Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: 200 * time.Millisecond, DialTimeout: 200 * time.Millisecond,
+		Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: patience, DialTimeout: patience, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+func incr(t *testing.T, c *redis.Client) (int64, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), briefly)
+	defer cancel()
+	return c.Incr(ctx, "n").Result()
 }
 
 func TestProxyLosesRequestsAndReplies(t *testing.T) {
@@ -40,7 +52,7 @@ func TestProxyLosesRequestsAndReplies(t *testing.T) {
 			p := NewProxy(t, s, 1)
 			p.Set(tt.faults)
 			c := through(t, p)
-			if n, err := c.Incr(t.Context(), "n").Result(); err == nil {
+			if n, err := incr(t, c); err == nil {
 				t.Errorf("got %d, want an error", n)
 			}
 			p.Set(Faults{})
@@ -82,7 +94,7 @@ func TestPartitionKeepsWhatWasSent(t *testing.T) {
 	c := through(t, p)
 	set(t, c, "key")
 	p.Set(Faults{Partition: true})
-	if err := c.Incr(t.Context(), "n").Err(); err == nil {
+	if _, err := incr(t, c); err == nil {
 		t.Error("a reply came through a partition")
 	}
 	p.Set(Faults{})

@@ -4,11 +4,18 @@ package redistest
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(&logging.VoidLogger{}) // of servers that are not there, on purpose
+	os.Exit(m.Run())
+}
 
 func set(t *testing.T, c redis.UniversalClient, key string) {
 	t.Helper()

@@ -45,7 +45,11 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision checks the rules and makes the instance known.
 func (h *Handler) Provision(ctx caddy.Context) (err error) {
 	h.limiter, err = limit.Provision(ctx, &h.Config, limit.CostLimit, pricing.Default())
-	return err
+	if err != nil {
+		return err
+	}
+	h.limiter.App().OnStart(pricing.AnnounceBuiltin)
+	return nil
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {

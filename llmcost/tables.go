@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
@@ -100,11 +101,14 @@ const maxFaults = 20
 // start keeps the tables fresh from now on.
 func (t *tables) start() {
 	if t.shared == nil {
+		pricing.AnnounceBuiltin()
 		return
 	}
+	set := t.shared.set
 	t.shared.once.Do(func() {
-		t.shared.work.Go(func() { t.shared.set.Run(t.shared.ctx) })
+		t.shared.work.Go(func() { set.Run(t.shared.ctx) })
 	})
+	pricing.Announce(set.Table, func(now time.Time) int { return len(set.Activated(now)) })
 }
 
 // table is the table of the moment.

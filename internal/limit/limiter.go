@@ -73,6 +73,9 @@ func Provision(ctx caddy.Context, c *Config, k *Kind, p meter.Pricer) (*Limiter,
 	return l, nil
 }
 
+// App is the llm app of the config.
+func (l *Limiter) App() *llmapp.App { return l.app }
+
 // newLimiter is a limiter that no app knows.
 func newLimiter(c *Config, k *Kind) (*Limiter, error) {
 	rules, err := c.compile(k)

@@ -220,6 +220,7 @@ func (a *App) Start() error {
 	defer started.mu.Unlock()
 	started.apps = append(started.apps, a)
 	a.apply()
+	metrics.Process.SetTable(nil)
 	for _, f := range a.starters {
 		f()
 	}

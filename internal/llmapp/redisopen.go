@@ -100,6 +100,7 @@ func logger() *zap.Logger { return caddy.Log().Named(Name) }
 // opened says what calls do without Redis.
 func (s *shares) opened(err error) {
 	logger().Error("redis cannot be reached: "+s.does(), zap.Error(err))
+	Emit("llm.store_outage", map[string]any{"open": true, "on_outage": s.Policy().String()})
 }
 
 func (s *shares) does() string {
@@ -115,6 +116,7 @@ func (s *shares) does() string {
 
 func (s *shares) closed(open time.Duration) {
 	logger().Info("redis is back, and has been charged with what was used meanwhile", zap.Duration("outage", open))
+	Emit("llm.store_outage", map[string]any{"open": false, "seconds": open.Seconds()})
 }
 
 func troubled(err error) {

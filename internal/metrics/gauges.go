@@ -51,8 +51,15 @@ func newGauges() gauges {
 // refer to a config.
 func (s *Set) SetGauges(g Gauges) { s.gauges.from.Store(&g) }
 
-// SetTable says which price table is in force; nil is none.
-func (s *Set) SetTable(t *Table) { s.table.Store(t) }
+// SetTable sets what tells of the price table in force; nil is none. It is asked at each
+// scrape, and must not refer to a config.
+func (s *Set) SetTable(f func() Table) { s.table.Store(&f) }
+
+// HasTable tells whether a price table is said to be in force.
+func (s *Set) HasTable() bool {
+	f := s.table.Load()
+	return f != nil && *f != nil
+}
 
 func (g *gauges) describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{g.holds, g.drains, g.bodies, g.entities, g.outage, g.pending, g.asOf, g.activated} {
@@ -60,7 +67,7 @@ func (g *gauges) describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-func (g *gauges) collect(ch chan<- prometheus.Metric, t *Table) {
+func (g *gauges) collect(ch chan<- prometheus.Metric, table *func() Table) {
 	send := func(d *prometheus.Desc, v float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
@@ -83,7 +90,8 @@ func (g *gauges) collect(ch chan<- prometheus.Metric, t *Table) {
 			send(g.outage, away)
 		}
 	}
-	if t != nil {
+	if table != nil && *table != nil {
+		t := (*table)()
 		send(g.asOf, float64(t.AsOf.Unix()))
 		send(g.activated, float64(t.ActivatedAfter))
 	}

@@ -43,7 +43,7 @@ type Set struct {
 	told      children
 	sourceOf  [len(sources)]prometheus.Counter
 	stores    [len(ops)]prometheus.Observer
-	table     atomic.Pointer[Table]
+	table     atomic.Pointer[func() Table]
 }
 
 // New returns a set in which nothing is counted yet.

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/llmcost/prices"
 )
@@ -146,6 +147,25 @@ var builtin = sync.OnceValue(func() *prices.Table {
 	l := prices.Builtin()
 	return prices.NewTable(l.AsOf, l.Rows)
 })
+
+// Announce tells the log and the metrics which table is in force from now on. activated
+// is how many of its prices began after the table was made; see [prices.Table.Activated].
+func Announce(table func() *prices.Table, activated func(now time.Time) int) {
+	t := table()
+	caddy.Log().Named("llm.prices").Info("pricing calls", zap.String("as_of", t.AsOf().Format(time.DateOnly)), zap.Int("models", t.Models()))
+	metrics.Process.SetTable(func() metrics.Table {
+		return metrics.Table{AsOf: table().AsOf(), ActivatedAfter: activated(time.Now())}
+	})
+}
+
+// AnnounceBuiltin announces the built-in table, unless another has been announced since
+// the config started.
+func AnnounceBuiltin() {
+	if metrics.Process.HasTable() {
+		return
+	}
+	Announce(Builtin, func(now time.Time) int { return len(Builtin().Activated(prices.Builtin(), now)) })
+}
 
 // Default returns the pricer of calls for which the config says no prices: the built-in
 // table, the same for all.

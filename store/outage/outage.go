@@ -38,6 +38,18 @@ const (
 	Deny
 )
 
+// String is the policy's name.
+func (p Policy) String() string {
+	switch p {
+	case Allow:
+		return "allow"
+	case Deny:
+		return "deny"
+	default:
+		return "local"
+	}
+}
+
 // ParsePolicy reads a policy's name: local, allow or deny.
 func ParsePolicy(s string) (Policy, error) {
 	switch s {

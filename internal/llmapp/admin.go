@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/outage"
 )
 
 func init() {
@@ -199,7 +200,9 @@ func parseCursor(s string) (c cursor, err error) {
 // limitsAnswer is what GET /llm/limits tells.
 type limitsAnswer struct {
 	Store  string       `json:"store"`
-	Limits []limitEntry `json:"limits"`
+	// Remote is how the server is that counts; absent where counts are in this process.
+	Remote *remoteStatus `json:"remote,omitempty"`
+	Limits []limitEntry  `json:"limits"`
 }
 
 type limitEntry struct {
@@ -218,13 +221,42 @@ type limitRule struct {
 	Shadow bool   `json:"shadow,omitempty"`
 }
 
+// remoteStatus is how the server is that counts.
+type remoteStatus struct {
+	Outage  bool       `json:"outage"` // calls do as on_outage says
+	Since   *time.Time `json:"since,omitempty"`
+	Error   string     `json:"error,omitempty"` // the last one, which may be over
+	Pending int        `json:"pending"`         // charges that it has not been given yet
+	Journal struct {
+		Bytes int64  `json:"bytes"`
+		Error string `json:"error,omitempty"` // why charges are not kept over a restart
+		Full  bool   `json:"full"`            // charges are in full, but not told apart by time any more
+	} `json:"journal"`
+}
+
+func remoteStatusOf(c store.Counters) *remoteStatus {
+	with, ok := c.(interface{ Status() outage.Status })
+	if !ok {
+		return nil
+	}
+	s := with.Status()
+	r := &remoteStatus{Outage: s.Open, Error: s.LastError, Pending: s.Pending}
+	if s.Open {
+		since := s.Since.UTC()
+		r.Since = &since
+	}
+	r.Journal.Bytes, r.Journal.Error, r.Journal.Full = s.JournalBytes, s.JournalError, s.Saturated
+	return r
+}
+
 // limits lists the instances of the running config.
 func (*Admin) limits(w http.ResponseWriter, r *http.Request) error {
 	a, err := running(r)
 	if err != nil {
 		return err
 	}
-	answer := limitsAnswer{Store: a.store.Key(), Limits: []limitEntry{}}
+	kind, _, _ := strings.Cut(a.store.Key(), " ") // what follows tells stores of a kind apart
+	answer := limitsAnswer{Store: kind, Remote: remoteStatusOf(a.shared.counters), Limits: []limitEntry{}}
 	for _, in := range a.list() {
 		e := limitEntry{
 			Instance: in.ID(), Directive: in.Directive(), Shared: in.Shared(),

@@ -199,7 +199,7 @@ func parseCursor(s string) (c cursor, err error) {
 
 // limitsAnswer is what GET /llm/limits tells.
 type limitsAnswer struct {
-	Store  string       `json:"store"`
+	Store string `json:"store"`
 	// Remote is how the server is that counts; absent where counts are in this process.
 	Remote *remoteStatus `json:"remote,omitempty"`
 	Limits []limitEntry  `json:"limits"`

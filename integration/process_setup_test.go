@@ -204,8 +204,8 @@ func (p *process) chats(n int) {
 	}
 }
 
-// used is the tokens that app-a has used; requests are checked to fit.
-func (p *process) used() int64 {
+// used is the tokens and requests that app-a has used.
+func (p *process) used() (tokens, requests int64) {
 	p.t.Helper()
 	g := &gateway{t: p.t, admin: p.admin}
 	var rows []row
@@ -217,16 +217,14 @@ func (p *process) used() int64 {
 			p.t.Errorf("%d %s are held", r.Reserved, r.Unit)
 		}
 	}
-	if used["tokens"] != 60*used["requests"] {
-		p.t.Errorf("%d tokens are of %d requests", used["tokens"], used["requests"])
-	}
-	return used["tokens"]
+	return used["tokens"], used["requests"]
 }
 
+// wantUsed checks what calls have used, all of which have ended.
 func (p *process) wantUsed(want int64) {
 	p.t.Helper()
-	if got := p.used(); got != want {
-		p.t.Errorf("%d tokens are used, want %d", got, want)
+	if tokens, requests := p.used(); tokens != want || requests != want/60 {
+		p.t.Errorf("%d tokens and %d requests are used, want %d and %d", tokens, requests, want, want/60)
 	}
 }
 

@@ -19,7 +19,7 @@ func takes(n int) []store.Take {
 	takes := make([]store.Take, n)
 	for i := range takes {
 		w := must(store.Calendar(units[i%len(units)], time.UTC))
-		takes[i] = store.Take{Rule: &store.Rule{ID: fmt.Sprint("tokens per ", i), Window: w}, Limit: 1 << 60, Need: 100, Hold: 100}
+		takes[i] = store.Take{Rule: &store.Rule{ID: fmt.Sprint("tokens per ", i), Window: w}, Limit: 1_000_000_000_000, Need: 100, Hold: 100}
 	}
 	takes[0].Need, takes[0].Charge, takes[0].Hold = 1, 1, 0
 	return takes
@@ -64,7 +64,7 @@ func BenchmarkReserve(b *testing.B) {
 			results, takes := make([]store.Result, n), takes(n)
 			i := 0
 			median(b, func() {
-				e := store.Entity{Instance: "tokens", Consumer: fmt.Sprint("app ", i%1000)}
+				e := store.Entity{Instance: "tokens", Consumer: fmt.Sprint("app-", i%1000)}
 				i++
 				k, err := s.Reserve(b.Context(), &store.Reservation{Entity: e, Takes: takes, Lease: time.Minute}, results)
 				if err != nil || k == nil {
@@ -82,7 +82,7 @@ func BenchmarkReserveSettle(b *testing.B) {
 			s := open(b, o)
 			results, takes, actual := make([]store.Result, n), takes(n), actuals(n)
 			median(b, func() {
-				e := store.Entity{Instance: "tokens", Consumer: fmt.Sprint("app ", rand.IntN(1000))}
+				e := store.Entity{Instance: "tokens", Consumer: fmt.Sprint("app-", rand.IntN(1000))}
 				k, err := s.Reserve(b.Context(), &store.Reservation{Entity: e, Takes: takes, Lease: time.Minute}, results)
 				if err != nil || k == nil {
 					b.Fatal(k, err)
@@ -103,7 +103,7 @@ func BenchmarkSettle(b *testing.B) {
 		b.StopTimer()
 		var tickets []*store.Ticket
 		for i := range n {
-			e := store.Entity{Instance: "tokens", Consumer: fmt.Sprint("app ", i)}
+			e := store.Entity{Instance: "tokens", Consumer: fmt.Sprint("app-", i)}
 			k, err := s.Reserve(b.Context(), &store.Reservation{Entity: e, Takes: takes, Lease: time.Minute}, results)
 			if err != nil || k == nil {
 				b.Fatal(k, err)

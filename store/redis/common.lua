@@ -14,7 +14,7 @@ for i = 1, rules do fields[i + 1] = ARGV[3 + 3 * i] end
 local values = call('HMGET', key, unpack(fields))
 
 if number == 0 or ARGV[first] ~= 't' or first ~= 6 + 3 * rules or #ARGV ~= first + 3 + 5 * rules
-  or ARGV[5] ~= '' or values[1] and tonumber(match(values[1], '^%d+') or 0) >= number then
+  or values[1] and tonumber(match(values[1], '^%d+') or 0) >= number then
   return whole(now, values, fields)
 end
 
@@ -111,6 +111,9 @@ if not admitted then
 elseif #set > 0 then
   set[#set + 1] = ARGV[1]
   set[#set + 1] = fmt('%d %d 1', number, now)
+  if ARGV[5] ~= '' and not values[1] then
+    set[#set + 1], set[#set + 2] = 'n', ARGV[5]
+  end
   call('HSET', key, unpack(set))
   local ttl = ends - now
   if call('PTTL', key) < ttl then call('PEXPIRE', key, fmt('%d', ttl + floor(ttl / 8))) end

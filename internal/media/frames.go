@@ -120,6 +120,10 @@ func (w *walker) next(off *int64) (frame, bool) {
 		}
 		// Whoever joins frames with rubbish between them is still understood by
 		// decoders, so one that is like those before needs no other behind it.
+		if w.lost+uint64(at-start) > w.known+maxRubbish {
+			w.lost += uint64(at - start)
+			return frame{}, false
+		}
 		f, ok := w.frameAt(at)
 		if !ok || f.key != w.key && !w.follows(at, f) {
 			continue
@@ -129,6 +133,10 @@ func (w *walker) next(off *int64) (frame, bool) {
 		return f, true
 	}
 }
+
+// maxRubbish is how many bytes more may be passed over than frames have been found in.
+// Bytes that look like headers are slow to look at.
+const maxRubbish = 1 << 20
 
 // tagless is how many bytes from start to end are no tag at the end of a file.
 func (w *walker) tagless(start, end int64) int64 {

@@ -55,7 +55,7 @@ func probe(s source) (Info, bool) {
 // the client's word only.
 func sniff(s source) (Info, bool) {
 	head := s.at(0, 12)
-	if len(head) < 6 {
+	if len(head) < 8 {
 		return Info{}, false
 	}
 	switch string(head[:4]) {

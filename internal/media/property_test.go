@@ -113,6 +113,15 @@ func sane(t interface{ Fatalf(string, ...any) }, b []byte) {
 	}
 }
 
+// TestFilesCutOffAreSane has every length of the start of every file.
+func TestFilesCutOffAreSane(t *testing.T) {
+	for _, f := range append(honest(), lying()...) {
+		for n := range min(len(f.bytes), 600) {
+			sane(t, f.bytes[:n:n])
+		}
+	}
+}
+
 // TestDamagedFilesAreSane has files with bytes changed, cut out and put twice.
 func TestDamagedFilesAreSane(t *testing.T) {
 	files := append(honest(), lying()...)
@@ -139,6 +148,7 @@ func TestDamagedFilesAreSane(t *testing.T) {
 func FuzzProbe(f *testing.F) {
 	for _, x := range append(honest(), lying()...) {
 		f.Add(x.bytes[:min(len(x.bytes), 2000)])
+		f.Add(x.bytes[:min(len(x.bytes), 6)])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) { sane(t, b) })
 }

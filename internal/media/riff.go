@@ -7,8 +7,9 @@ package media
 type riff struct {
 	s      source
 	sound  string // the name of the chunk with sound
+	format string // the name of the chunk with its format
 	order  func([]byte) uint32
-	chunk  func(name string, at, size int64)
+	chunk  func(b []byte) // reads the start of the latter, up to 40 bytes
 	first  int64  // where sound begins, -1 before it was found
 	amount uint64 // bytes of sound
 }
@@ -36,27 +37,30 @@ func (r *riff) walk() {
 			}
 			return
 		}
-		name, size := string(h[:4]), int64(r.order(h[4:]))
+		sound, format, other := string(h[:4]) == r.sound, string(h[:4]) == r.format, aside[string(h[:4])]
+		size := int64(r.order(h[4:]))
 		off += 8
 		rest := end - off
 		switch {
-		case name == r.sound && r.first < 0:
+		case sound && r.first < 0:
 			r.first = off
 			if size == 0 || size > rest {
 				size = rest
 			}
 			r.amount += uint64(size)
-		case r.first < 0, aside[name] && size <= rest && skipped+size <= maxAside:
+		case r.first < 0, other && size <= rest && skipped+size <= maxAside:
 			if size > rest {
 				return
 			}
 			if r.first >= 0 {
 				skipped += size
 			}
-			r.chunk(name, off, size)
+			if format {
+				r.chunk(r.s.at(off, int(min(size, 40))))
+			}
 		default:
 			r.amount += uint64(rest) // more sound, whatever it is called
-			if name != r.sound {
+			if !sound {
 				r.amount += 8
 			}
 			return
@@ -82,9 +86,9 @@ const (
 
 func wav(s source) (Info, bool) {
 	var f wave
-	r := riff{s: s, sound: "data", order: le.Uint32}
-	r.chunk = func(name string, at, size int64) {
-		if b := s.at(at, int(min(size, 40))); name == "fmt " && len(b) >= 16 && !f.known {
+	r := riff{s: s, sound: "data", format: "fmt ", order: le.Uint32}
+	r.chunk = func(b []byte) {
+		if len(b) >= 16 && !f.known {
 			f.read(b)
 		}
 	}
@@ -142,16 +146,15 @@ func (f *wave) millis(s source, r *riff) (int64, bool) {
 // aiff reads Apple's cousin of WAV, in the other order of bytes.
 func aiff(s source) (Info, bool) {
 	var rate, bytes uint64
-	r := riff{s: s, sound: "SSND", order: be.Uint32}
-	r.chunk = func(name string, at, size int64) {
-		b := s.at(at, int(min(size, 22)))
-		if name != "COMM" || len(b) < 18 {
+	r := riff{s: s, sound: "SSND", format: "COMM", order: be.Uint32}
+	r.chunk = func(b []byte) {
+		if len(b) < 18 {
 			return
 		}
 		rate = extended(b[8:])
 		bytes = uint64(be.Uint16(b)) * ((uint64(be.Uint16(b[6:])) + 7) / 8)
-		if len(b) == 22 { // AIFC
-			switch string(b[18:]) {
+		if len(b) >= 22 { // AIFC
+			switch string(b[18:22]) {
 			case "NONE", "twos", "sowt", "in24", "in32", "fl32", "FL32", "fl64", "FL64", "raw ":
 			case "ulaw", "ULAW", "alaw", "ALAW":
 				bytes = uint64(be.Uint16(b))

@@ -135,8 +135,11 @@ func extractGemini(v view, t *tally) bool {
 			out:      v.modalities(gemCandidatesKind).plus(v.modalities(gemResponseKind)),
 			cache:    v.modalities(gemCacheKind),
 		})
-		say(&t.terms.ServiceTier, v.word(gemTier))
-		say(&t.terms.ServiceTier, v.word(gemTraffic))
+		tier := v.word(gemTraffic)
+		if len(tier) == 0 {
+			tier = v.word(gemTier)
+		}
+		say(&t.terms.ServiceTier, tier)
 		// Of several candidates, one may end before the others do.
 		t.complete = t.complete || finished && !g.several
 	}

@@ -78,7 +78,8 @@ func (t *toolTally) pictures() int64 { return max(t.streamed.pictures, t.listed.
 // the vendor says that it bills counts more than what it did.
 func (t *toolTally) conclude(r *Report) {
 	u := &r.Usage
-	if t.billed.known {
+	// The first events of a stream may say that nothing is, so far.
+	if t.billed.known && (t.billed.n > 0 || r.Found) {
 		u.WebSearches = t.billed.n
 	} else if u.WebSearches == 0 {
 		u.WebSearches = max(t.streamed.searches, t.listed.searches)

@@ -121,7 +121,7 @@ func (t *tally) concludeTerms(r *Report) {
 	r.Terms.settle(r.Model, t.asked)
 }
 
-// readUsage reads a usage object as the function does, and what it says of the price.
+// readUsage reads a usage object as the package does, and notes what it says of the price.
 func (t *tally) readUsage(raw []byte, generated bool) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != typeObject {
 		return u, false

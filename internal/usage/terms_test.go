@@ -304,3 +304,26 @@ func TestOtherUnits(t *testing.T) {
 		})
 	}
 }
+
+// TestEventsThatRepeatTheirTermsDoNotAllocate has streams that say the same in each event.
+func TestEventsThatRepeatTheirTermsDoNotAllocate(t *testing.T) {
+	for name, event := range map[string]string{
+		"chat": `{"model":"m","service_tier":"default","choices":[{"index":0,"delta":{"content":"a"}}],"usage":null}`,
+		"Responses": `{"type":"response.in_progress","response":{"object":"response","status":"in_progress","model":"m",` +
+			`"service_tier":"auto","output":[],"usage":null}}`,
+		"Gemini": geminiChunk("a", "", `{"promptTokenCount":1,"serviceTier":"standard","trafficType":"ON_DEMAND",`+
+			`"cacheTokensDetails":[{"modality":"AUDIO","tokenCount":1}]}`),
+		"the end of an item": `{"type":"response.output_item.done","item":` + searched + `}`,
+	} {
+		r := NewResponse()
+		r.Start(http.StatusOK, streamHeader)
+		piece := []byte(events(event))
+		for range 8 {
+			r.Write(piece) // room is made
+		}
+		if n := testing.AllocsPerRun(100, func() { r.Write(piece) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+		r.Release()
+	}
+}

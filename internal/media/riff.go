@@ -10,8 +10,8 @@ type riff struct {
 	format string // the name of the chunk with its format
 	order  func([]byte) uint32
 	chunk  func(b []byte) // reads the start of the latter, up to 40 bytes
-	first  int64  // where sound begins, -1 before it was found
-	amount uint64 // bytes of sound
+	first  int64          // where sound begins, -1 before it was found
+	amount uint64         // bytes of sound
 }
 
 // aside are chunks that may follow the sound.

@@ -64,10 +64,10 @@ func (f *mp4File) boxes(off, end int64, depth int) {
 			return
 		}
 		size, head, kind := int64(be.Uint32(h)), int64(8), string(h[4:8])
-		switch {
-		case size == 0: // up to the end
+		switch size {
+		case 0: // up to the end
 			size = end - off
-		case size == 1:
+		case 1:
 			if len(h) < 16 || be.Uint64(h[8:]) > 1<<62 {
 				return
 			}

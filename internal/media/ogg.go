@@ -20,7 +20,7 @@ type oggStream struct {
 	size    uint64
 
 	packet []byte // the start of a packet, as far as it is needed
-	open   bool   // the packet goes on on the next page
+	open   bool   // the next page goes on with the packet
 }
 
 // What a stream's first packet has not told, or told.

@@ -113,9 +113,10 @@ func (v *vorbis) samples(p []byte) uint64 {
 // 32 zeros and the number of its mapping. Before the first stands their number less
 // one in 6 bits, behind the last a one.
 func (v *vorbis) readModes(p []byte) {
-	end := len(p) * 8
 	bit := func(i int) bool { return p[i/8]>>(i%8)&1 != 0 }
-	for end--; end >= 0 && !bit(end); end-- {
+	end := len(p)*8 - 1
+	for end >= 0 && !bit(end) {
+		end--
 	}
 	field := func(at, n int) (x int) {
 		for i := range n {

@@ -20,7 +20,7 @@ func wavOf(millis int) []byte {
 
 // filmOf is an MP4 with a track of video of so many milliseconds, and no more.
 func filmOf(millis int) []byte {
-	box := func(kind string, data string) string {
+	box := func(kind, data string) string {
 		return string(binary.BigEndian.AppendUint32(nil, uint32(len(data)+8))) + kind + data
 	}
 	none := strings.Repeat("\x00", 12)

@@ -158,6 +158,15 @@ func (s *base64) decode(group int64) {
 		s.have = make([]byte, 0, want)
 	}
 	s.have = s.have[:0]
+	for len(s.have)+3 <= want && i+4 <= len(s.text) {
+		q := s.text[i:][:4]
+		v, w, x, y := symbols[q[0]], symbols[q[1]], symbols[q[2]], symbols[q[3]]
+		if v|w|x|y >= 64 {
+			break
+		}
+		s.have = append(s.have, v<<2|w>>4, w<<4|x>>2, x<<6|y)
+		i += 4
+	}
 	held, bits := uint32(0), 0
 	for len(s.have) < want {
 		v := symbols[s.text[i]]

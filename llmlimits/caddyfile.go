@@ -69,6 +69,7 @@ func parseCaddyfile(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 // readChain reads a block; the dispenser stands before the directive's name.
 func readChain(d *caddyfile.Dispenser) (*chain, error) {
 	d.Next() // the directive's name
+	start := *d
 	c := &chain{name: directive}
 	if d.NextArg() {
 		c.name = d.Val()
@@ -89,7 +90,7 @@ func readChain(d *caddyfile.Dispenser) (*chain, error) {
 		}
 	}
 	if len(c.top) == 0 && len(c.resources) == 0 {
-		return nil, d.Errf("%s needs a `consumer` or a `backend` block", directive)
+		return nil, start.Errf("%s needs a `consumer` or a `backend` block", directive)
 	}
 	slices.SortStableFunc(c.resources, func(a, b resource) int { return a.path.compare(b.path) })
 	return c, nil
@@ -100,6 +101,7 @@ func (c *chain) readResource(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
 		return d.ArgErr()
 	}
+	start := *d
 	p, err := parsePath(d.Val())
 	if err != nil {
 		return d.WrapErr(err)
@@ -119,7 +121,7 @@ func (c *chain) readResource(d *caddyfile.Dispenser) error {
 		}
 	}
 	if len(r.limits) == 0 {
-		return d.Errf("resource %s needs a `consumer` or a `backend` block", p)
+		return start.Errf("resource %s needs a `consumer` or a `backend` block", p)
 	}
 	c.resources = append(c.resources, r)
 	return nil

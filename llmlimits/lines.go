@@ -36,7 +36,7 @@ func sortLines(block caddyfile.Segment, s side) (sorted, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ls[tokens].limits == 0 && ls[cost].limits == 0 {
+	if ls.limits() == 0 {
 		return nil, d.Errf("%s needs at least one limit, such as `limit 10k tokens per hour` or `limit $10 per day`", s)
 	}
 	return ls, nil
@@ -45,15 +45,14 @@ func sortLines(block caddyfile.Segment, s side) (sorted, error) {
 // sortBlock sorts the lines of a block, of which each kind gets the first line and the
 // braces. Blocks within it are sorted like it.
 func sortBlock(block caddyfile.Segment) (sorted, error) {
-	ls := sorted{tokens: {}, cost: {}}
 	d := caddyfile.NewDispenser(block)
 	d.Next()
 	head := 1
 	for d.NextArg() {
 		head++
 	}
-	ls.giveAll(block[:min(head+1, len(block))]) // with the opening brace
-	var later []caddyfile.Segment
+	ls := sorted{tokens: {}, cost: {}}
+	body := []share{whole(block[:min(head+1, len(block))])} // with the opening brace
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
 		if why, ok := notHere[word]; ok {
@@ -66,26 +65,35 @@ func sortBlock(block caddyfile.Segment) (sorted, error) {
 			if err != nil {
 				return nil, err
 			}
-			ls[k].give(line)
 			ls[k].limits++
+			body = append(body, share{k: line})
 		case "model", "group":
-			if err := ls.block(word, line); err != nil {
+			parts, err := ls.block(word, line)
+			if err != nil {
 				return nil, err
 			}
-		case "unlisted", "usage_fields":
-			later = append(later, line)
+			body = append(body, parts)
 		default:
-			ls.giveAll(line)
+			body = append(body, whole(line))
 		}
 	}
-	for _, line := range later {
-		ls.giveSome(line)
-	}
 	if head < len(block) {
-		ls.giveAll(block[len(block)-1:])
+		body = append(body, whole(block[len(block)-1:]))
+	}
+	for _, each := range body {
+		for k, line := range each {
+			if ls.fit(k, line) {
+				ls[k].tokens = append(ls[k].tokens, line...)
+			}
+		}
 	}
 	return ls, nil
 }
+
+// share is what each kind of instance gets of a line, or of a block.
+type share map[kind]caddyfile.Segment
+
+func whole(line caddyfile.Segment) share { return share{tokens: line, cost: line} }
 
 // kindOf is the kind of instance that a limit is for.
 func kindOf(d *caddyfile.Dispenser, line caddyfile.Segment) (kind, error) {
@@ -109,46 +117,33 @@ func words(line caddyfile.Segment) string {
 // block sorts the lines of a block within the block. A model block goes to the kinds that
 // it has limits of: each instance knows its own. A group goes to both, for it replaces the
 // limits of both, be it by none.
-func (ls sorted) block(word string, block caddyfile.Segment) error {
+func (ls sorted) block(word string, block caddyfile.Segment) (share, error) {
 	inner, err := sortBlock(block)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	some := inner[tokens].limits+inner[cost].limits > 0
+	parts := make(share)
 	for k, in := range inner {
-		if word == "model" && some && in.limits == 0 {
-			continue
+		if word == "group" || in.limits > 0 || inner.limits() == 0 {
+			parts[k] = in.tokens
 		}
-		l := ls[k]
-		l.give(in.tokens)
-		l.limits += in.limits
-		l.models = l.models || in.models || word == "model" && in.limits > 0
+		ls[k].limits += in.limits
+		ls[k].models = ls[k].models || in.models || word == "model" && in.limits > 0
 	}
-	return nil
+	return parts, nil
 }
 
-// giveSome adds a line that makes sense to some kinds of instances alone. Where it makes
-// sense to none it goes to one that says so.
-func (ls sorted) giveSome(line caddyfile.Segment) {
-	if line[0].Text == "unlisted" && (ls[tokens].models || ls[cost].models) {
-		for _, l := range ls {
-			if l.models {
-				l.give(line)
-			}
-		}
-		return
+// fit tells whether a line is for a kind of instance. One that would make sense to no
+// instance of the block goes to all, of which the first says so.
+func (ls sorted) fit(k kind, line caddyfile.Segment) bool {
+	switch line[0].Text {
+	case "unlisted": // speaks of model blocks
+		return ls[k].models || !ls[tokens].models && !ls[cost].models
+	case "usage_fields": // tell nothing of dollars
+		return k == tokens || ls[tokens].limits == 0
 	}
-	if ls[tokens].limits > 0 {
-		ls[tokens].give(line)
-		return
-	}
-	ls[cost].give(line)
+	return true
 }
 
-func (ls sorted) giveAll(line caddyfile.Segment) {
-	for _, l := range ls {
-		l.give(line)
-	}
-}
-
-func (l *lines) give(line caddyfile.Segment) { l.tokens = append(l.tokens, line...) }
+// limits is how many there are.
+func (ls sorted) limits() int { return ls[tokens].limits + ls[cost].limits }

@@ -74,6 +74,11 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	token_limit {
 		limit 1 requests per minute
 	}
+	llm_limits {
+		consumer {
+			limit $1 per day
+		}
+	}
 	api_key_auth {
 		key a sha256:d044463b6a7678708e01561788c68427a73e3ed92652940783ca56df4689fe1e
 	}
@@ -84,9 +89,9 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"handler":"(\w+)"`).FindAllSubmatch(config, -1) {
 		got = append(got, string(m[1]))
 	}
-	order := []string{"encode", "api_key_auth", "token_limit", "subroute", "static_response"}
+	order := []string{"encode", "api_key_auth", "token_limit", "cost_limit", "subroute", "static_response"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
-	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+4], order[:4]) {
+	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+5], order[:5]) {
 		t.Errorf("handlers run in the order %q, want %q", got, order)
 	}
 }

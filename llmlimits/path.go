@@ -57,23 +57,30 @@ func (p path) exact() bool { return !strings.ContainsAny(string(p), `*?[\`) }
 // fixed is how many characters are not wildcards.
 func (p path) fixed() (n int) {
 	for rest := string(p); rest != ""; {
-		var c byte
-		if c, rest = next(rest); c != '*' && c != anyOne {
+		var c int
+		if c, rest = next(rest); c >= 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// anyOne is what next returns for a wildcard that stands for one character.
-const anyOne = '?'
+// Wildcards, as next returns them. Everything else is a byte.
+const (
+	anyOne  = -1 // one character
+	anyMany = -2 // any number of characters
+)
 
 // next takes the first character off a pattern. A class counts as any one character.
-func next(s string) (c byte, rest string) {
+func next(s string) (c int, rest string) {
 	switch s[0] {
+	case '*':
+		return anyMany, s[1:]
+	case '?':
+		return anyOne, s[1:]
 	case '\\':
 		if len(s) > 1 {
-			return s[1], s[2:]
+			return int(s[1]), s[2:]
 		}
 	case '[':
 		for i := 1; i < len(s); i++ {
@@ -85,7 +92,7 @@ func next(s string) (c byte, rest string) {
 			}
 		}
 	}
-	return s[0], s[1:]
+	return int(s[0]), s[1:]
 }
 
 // overlap tells whether two patterns may match the same path. A `*` is taken to stand for
@@ -106,7 +113,7 @@ func overlap(a, b string) bool {
 			a, b = b, a
 		}
 		c, rest := next(a)
-		if c == '*' {
+		if c == anyMany {
 			if match(rest, b) {
 				return true
 			}
@@ -120,7 +127,7 @@ func overlap(a, b string) bool {
 			return false
 		}
 		d, restB := next(b)
-		if d == '*' {
+		if d == anyMany {
 			return match(a, restB) || match(rest, b)
 		}
 		return (c == d || c == anyOne || d == anyOne) && match(rest, restB)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestTheMostSpecificPathComesFirst(t *testing.T) {
-	want := []path{"/v1/*", "/v1/chat/completions", "/v1/chat/*", "/v1/ch*", "/v1/embeddings", "*/embeddings", "/v1/*/jobs", "/V2"}
+	want := []path{"/v1/*", "/v1/chat/completions", "/v1/chat/*", "/v1/ch*", "/v1/embeddings", "*/embeddings", "/v1/*/job", "/V2"}
 	for i, p := range want {
 		parsed, err := parsePath(string(p))
 		if err != nil {
@@ -20,7 +20,7 @@ func TestTheMostSpecificPathComesFirst(t *testing.T) {
 	}
 	got := slices.Clone(want)
 	slices.SortFunc(got, path.compare)
-	want = []path{"/v1/chat/completions", "/v1/embeddings", "/v2", "*/embeddings", "/v1/chat/*", "/v1/*/jobs", "/v1/ch*", "/v1/*"}
+	want = []path{"/v1/chat/completions", "/v1/embeddings", "/v2", "*/embeddings", "/v1/chat/*", "/v1/*/job", "/v1/ch*", "/v1/*"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -42,7 +42,8 @@ func TestPathsThatNeitherExcludeNorOutdoEachOtherConflict(t *testing.T) {
 		{"/a/?/c", "/a/[bc]/c", true},
 		{"/a/*.json", "/a/*.yaml", false},
 		{"*/ab", "/ab*", true},
-		{`/a/\*`, `/a/*b`, true},
+		{`/a/\*`, `/a/*b`, false},
+		{`/\*?`, `/?*b`, true},
 	} {
 		for _, pair := range [][2]path{{tc.a, tc.b}, {tc.b, tc.a}} {
 			if err := pair[0].conflict(pair[1]); (err != nil) != tc.conflict {

@@ -62,9 +62,9 @@ func (g *gateway) askAll(key, path string, want ...int) {
 	}
 }
 
-// charged wants an amount to be charged under a rule of an instance, whose name is given
+// chargedBy wants an amount to be charged under a rule of an instance, whose name is given
 // without the block's. Of a counter that all share the consumer is empty.
-func (g *gateway) charged(instance, consumer, rule, want string) {
+func (g *gateway) chargedBy(instance, consumer, rule, want string) {
 	g.t.Helper()
 	var rows []struct {
 		Rule, Consumer string
@@ -115,9 +115,9 @@ func TestChainOfABackendAndAConsumerBudget(t *testing.T) {
 		g := startChain(t, up, store, "backend {\nlimit $100 per day\n}\nconsumer {\nlimit $1 per day\n}")
 		g.askAll(keyA, chatPath, 200, 200, 429, 429)
 		g.askAll(keyB, chatPath, 200, 200, 429)
-		g.charged("consumer.cost", "app-a", "usd per day", "1.00")
-		g.charged("consumer.cost", "app-b", "usd per day", "1.00")
-		g.charged("backend.cost", "", "usd per day", "2.00")
+		g.chargedBy("consumer.cost", "app-a", "usd per day", "1")
+		g.chargedBy("consumer.cost", "app-b", "usd per day", "1")
+		g.chargedBy("backend.cost", "", "usd per day", "2")
 		if n := up.calls(); n != 4 {
 			t.Errorf("the upstream was called %d times, want 4", n)
 		}
@@ -134,8 +134,8 @@ func TestChainOfABackendBudgetForAPathAndAConsumerBudget(t *testing.T) {
 				}
 			}
 		}
-		g.charged("consumer.cost", "app-a", "usd per day", "1.00")
-		g.charged("v1.chat.*.backend.cost", "", "usd per day", "2.00")
+		g.chargedBy("consumer.cost", "app-a", "usd per day", "1")
+		g.chargedBy("v1.chat.*.backend.cost", "", "usd per day", "2")
 	})
 }
 
@@ -169,12 +169,12 @@ func TestChainWithABudgetOfAPathBesideTheOneOfTheRest(t *testing.T) {
 		g := startChain(t, newUpstream(t, nil), store, "backend {\nlimit $1 per day\n}\nresource "+chatPath+" {\nbackend {\nlimit $1.50 per day\n}\n}")
 		g.askAll(keyA, chatPath, 200, 200)
 		g.askAll(keyB, chatPath, 200, 429) // the path's is used up
-		g.charged("v1.chat.completions.backend.cost", "", "usd per day", "1.50")
-		g.charged("backend.cost", "", "usd per day", "0") // nothing of it is charged here
+		g.chargedBy("v1.chat.completions.backend.cost", "", "usd per day", "1.50")
+		g.chargedBy("backend.cost", "", "usd per day", "0") // nothing of it is charged here
 		g.askAll(keyB, responsesPath, 200)
 		g.askAll(keyA, responsesPath, 200, 429)
-		g.charged("v1.chat.completions.backend.cost", "", "usd per day", "1.50")
-		g.charged("backend.cost", "", "usd per day", "1.00")
+		g.chargedBy("v1.chat.completions.backend.cost", "", "usd per day", "1.50")
+		g.chargedBy("backend.cost", "", "usd per day", "1")
 	})
 }
 
@@ -197,8 +197,8 @@ func TestChainsOneAfterTheOtherBothCount(t *testing.T) {
 		}`)
 		g.askAll(keyA, chatPath, 200)
 		g.askAll(keyB, chatPath, 200, 429)
-		g.charged("api.backend.cost", "", "usd per day", "1.00")
-		g.charged("paths.v1.chat.completions.backend.cost", "", "usd per day", "1.00")
+		g.chargedBy("api.backend.cost", "", "usd per day", "1")
+		g.chargedBy("paths.v1.chat.completions.backend.cost", "", "usd per day", "1")
 	})
 }
 
@@ -208,10 +208,10 @@ func TestChainOfABackendHasOneBudgetForAllPaths(t *testing.T) {
 		g.askAll(keyA, chatPath, 200)
 		g.askAll(keyB, responsesPath, 200, 429)
 		g.askAll(keyB, chatPath, 429)
-		g.charged("backend.cost", "", "usd per day", "1.00")
+		g.chargedBy("backend.cost", "", "usd per day", "1")
 		// what the backend refuses takes nothing of the consumer's
-		g.charged("v1.chat.completions.consumer.tokens", "app-a", "requests per day", "1")
-		g.charged("v1.chat.completions.consumer.tokens", "app-b", "requests per day", "0")
+		g.chargedBy("v1.chat.completions.consumer.tokens", "app-a", "requests per day", "1")
+		g.chargedBy("v1.chat.completions.consumer.tokens", "app-b", "requests per day", "0")
 	})
 }
 
@@ -225,11 +225,11 @@ func TestChainCountsEveryUnitApart(t *testing.T) {
 			side, consumer string
 			calls          int
 		}{{"consumer", "app-a", 2}, {"consumer", "app-b", 1}, {"backend", "", 3}} {
-			g.charged(tc.side+".tokens", tc.consumer, "input_tokens per hour", fmt.Sprint(20*tc.calls))
-			g.charged(tc.side+".tokens", tc.consumer, "output_tokens per hour", fmt.Sprint(40*tc.calls))
-			g.charged(tc.side+".tokens", tc.consumer, "tokens per hour", fmt.Sprint(60*tc.calls))
-			g.charged(tc.side+".tokens", tc.consumer, "requests per hour", fmt.Sprint(tc.calls))
-			g.charged(tc.side+".cost", tc.consumer, "usd per hour", fmt.Sprintf("%d.%02d", tc.calls/2, tc.calls%2*50))
+			g.chargedBy(tc.side+".tokens", tc.consumer, "input_tokens per hour", fmt.Sprint(20*tc.calls))
+			g.chargedBy(tc.side+".tokens", tc.consumer, "output_tokens per hour", fmt.Sprint(40*tc.calls))
+			g.chargedBy(tc.side+".tokens", tc.consumer, "tokens per hour", fmt.Sprint(60*tc.calls))
+			g.chargedBy(tc.side+".tokens", tc.consumer, "requests per hour", fmt.Sprint(tc.calls))
+			g.chargedBy(tc.side+".cost", tc.consumer, "usd per hour", []string{"0", "0.50", "1", "1.50"}[tc.calls])
 		}
 	})
 }
@@ -260,10 +260,10 @@ func TestChainChargesNothingForWhatItRefuses(t *testing.T) {
 			}
 		}
 		for _, app := range []string{"app-a", "app-b"} {
-			g.charged("consumer.tokens", app, "tokens per day", "820")
-			g.charged("consumer.tokens", app, "requests per day", "2")
+			g.chargedBy("consumer.tokens", app, "tokens per day", "820")
+			g.chargedBy("consumer.tokens", app, "requests per day", "2")
 		}
-		g.charged("backend.tokens", "", "tokens per day", "1640")
+		g.chargedBy("backend.tokens", "", "tokens per day", "1640")
 	})
 }
 
@@ -272,11 +272,11 @@ func TestChainRefusedByTheShortWindowLeavesTheLongOne(t *testing.T) {
 		g := startChain(t, newUpstream(t, nil), store, "consumer {\nlimit 4 requests per 24h\nlimit 2 requests per 1h\n}\nbackend {\nlimit 3 requests per 24h\nlimit $10 per 24h\n}")
 		g.askAll(keyA, chatPath, 200, 200, 429, 429, 429, 429)
 		g.askAll(keyB, chatPath, 200, 429, 429) // the backend's are used up
-		g.charged("consumer.tokens", "app-a", "requests per 24h", "2")
-		g.charged("consumer.tokens", "app-a", "requests per 1h", "2")
-		g.charged("consumer.tokens", "app-b", "requests per 24h", "1")
-		g.charged("backend.tokens", "", "requests per 24h", "3")
-		g.charged("backend.cost", "", "usd per 24h", "1.50")
+		g.chargedBy("consumer.tokens", "app-a", "requests per 24h", "2")
+		g.chargedBy("consumer.tokens", "app-a", "requests per 1h", "2")
+		g.chargedBy("consumer.tokens", "app-b", "requests per 24h", "1")
+		g.chargedBy("backend.tokens", "", "requests per 24h", "3")
+		g.chargedBy("backend.cost", "", "usd per 24h", "1.50")
 	})
 }
 
@@ -293,11 +293,11 @@ func TestChainKeepsTheBackendsCountBesideConsumersOfSeveralPaths(t *testing.T) {
 			g.askAll(keyA, path, 429)
 			g.askAll(keyB, path, 429)
 		}
-		g.charged("backend.tokens", "", "tokens per hour", "240")
-		g.charged("consumer.tokens", "app-a", "tokens per hour", "60")
-		g.charged("v1.chat.completions.consumer.tokens", "app-a", "tokens per hour", "60")
-		g.charged("v1.chat.completions.consumer.tokens", "app-b", "tokens per hour", "60")
-		g.charged("v1.responses.consumer.tokens", "app-b", "tokens per hour", "60")
+		g.chargedBy("backend.tokens", "", "tokens per hour", "240")
+		g.chargedBy("consumer.tokens", "app-a", "tokens per hour", "60")
+		g.chargedBy("v1.chat.completions.consumer.tokens", "app-a", "tokens per hour", "60")
+		g.chargedBy("v1.chat.completions.consumer.tokens", "app-b", "tokens per hour", "60")
+		g.chargedBy("v1.responses.consumer.tokens", "app-b", "tokens per hour", "60")
 	})
 }
 
@@ -334,7 +334,7 @@ func TestMostSpecificPathOfAChainWinsOnEachSide(t *testing.T) {
 		if strings.HasSuffix(instance, "backend") {
 			app = ""
 		}
-		g.charged(instance+".tokens", app, "requests per hour", n)
+		g.chargedBy(instance+".tokens", app, "requests per hour", n)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestPricesOfTheOperatorHoldInAChain(t *testing.T) {
 			if a.Status != http.StatusOK {
 				t.Errorf("got %d: %s", a.Status, a.Body)
 			}
-			g.charged("consumer.cost", "app-a", "usd per day", "0.50")
+			g.chargedBy("consumer.cost", "app-a", "usd per day", "0.50")
 		})
 	}
 }
@@ -365,14 +365,14 @@ func TestOneLimitOfAChainIsChangedWhereItRuns(t *testing.T) {
 		g.askAll(keyA, responsesPath, 200, 429)
 		g.change("/id/"+g.testName()+".consumer.tokens/limits/0/amount", `"3"`)
 		g.change("/id/"+g.testName()+".v1.responses*.consumer.cost/limits/0/amount", `"$1"`)
-		g.charged("consumer.tokens", "app-a", "requests per day", "2")
-		g.charged("consumer.cost", "app-a", "usd per day", "1.00")
+		g.chargedBy("consumer.tokens", "app-a", "requests per day", "2")
+		g.chargedBy("consumer.cost", "app-a", "usd per day", "1")
 		g.askAll(keyA, chatPath, 200, 429)
 		g.askAll(keyA, responsesPath, 200, 429)
 		g.askAll(keyB, chatPath, 200)
-		g.charged("consumer.tokens", "app-a", "requests per day", "3")
-		g.charged("v1.responses*.consumer.cost", "app-a", "usd per day", "1.00")
-		g.charged("backend.tokens", "", "requests per day", "6")
+		g.chargedBy("consumer.tokens", "app-a", "requests per day", "3")
+		g.chargedBy("v1.responses*.consumer.cost", "app-a", "usd per day", "1")
+		g.chargedBy("backend.tokens", "", "requests per day", "6")
 	})
 }
 

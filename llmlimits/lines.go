@@ -11,8 +11,9 @@ import (
 // other, and means the same.
 type lines struct {
 	tokens caddyfile.Segment
-	limits int  // how many
-	models bool // whether a model block with limits is among them
+	limits int               // how many
+	models bool              // whether a model block with limits is among them
+	lacks  caddyfile.Segment // a group that has limits, but none of this kind
 }
 
 // sorted are the lines of a block by the kind of instance that they are for.
@@ -38,6 +39,13 @@ func sortLines(block caddyfile.Segment, s side) (sorted, error) {
 	}
 	if ls.limits() == 0 {
 		return nil, d.Errf("%s needs at least one limit, such as `limit 10k tokens per hour` or `limit $10 per day`", s)
+	}
+	for _, k := range []kind{tokens, cost} {
+		if l := ls[k]; l.limits > 0 && len(l.lacks) > 0 {
+			d := caddyfile.NewDispenser(l.lacks)
+			d.Next()
+			return nil, d.Errf("%s has no limit of %s, and the others here do not hold for it: its members could use any amount; say a limit, be it a large one", words(l.lacks), k.what)
+		}
 	}
 	return ls, nil
 }
@@ -116,7 +124,7 @@ func words(line caddyfile.Segment) string {
 
 // block sorts the lines of a block within the block. A model block goes to the kinds that
 // it has limits of: each instance knows its own. A group goes to both, for it replaces the
-// limits of both, be it by none.
+// limits of both.
 func (ls sorted) block(word string, block caddyfile.Segment) (share, error) {
 	inner, err := sortBlock(block)
 	if err != nil {
@@ -124,6 +132,9 @@ func (ls sorted) block(word string, block caddyfile.Segment) (share, error) {
 	}
 	parts := make(share)
 	for k, in := range inner {
+		if word == "group" && in.limits == 0 && inner.limits() > 0 {
+			ls[k].lacks = block[:min(2, len(block))]
+		}
 		if word == "group" || in.limits > 0 || inner.limits() == 0 {
 			parts[k] = in.tokens
 		}

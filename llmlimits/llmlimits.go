@@ -56,13 +56,14 @@ type instance struct {
 type kind struct {
 	handler string // the module that counts it
 	suffix  string // of the instance's name
+	what    string // is limited, in words
 	limiter *limit.Kind
 }
 
 // The kinds of instances. Requests count with the tokens.
 var (
-	tokens = kind{"token_limit", "tokens", limit.TokenLimit}
-	cost   = kind{"cost_limit", "cost", limit.CostLimit}
+	tokens = kind{"token_limit", "tokens", "requests or tokens", limit.TokenLimit}
+	cost   = kind{"cost_limit", "cost", "dollars", limit.CostLimit}
 )
 
 // instanceName is the name of an instance. It depends on nothing but what the instance

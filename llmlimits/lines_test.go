@@ -75,7 +75,7 @@ func TestGroupsThatWouldBeWithoutLimitsAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, lines, want string }{
 		{"of dollars", "limit $1 per day\ngroup gold {\nlimit 5k tokens per day\n}", "group gold has no limit of dollars"},
 		{"of tokens", "limit 1k tokens per day\ngroup gold {\nlimit $5 per day\n}", "group gold has no limit of requests or tokens"},
-		{"where another group has one", "group a {\nlimit $1 per day\n}\ngroup b {\nlimit 1 requests per day\n}", "group b has no limit of dollars"},
+		{"where another group has one", "group a {\nlimit $1 per day\n}\ngroup b {\nlimit 1 requests per day\n}", "group a has no limit of requests or tokens"},
 		{"of one kind that nobody has", "limit 1k tokens per day\ngroup gold {\nlimit 5k tokens per day\n}", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,7 @@ type fence struct {
 	begin, end int
 }
 
-var fences = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+var fences = regexp.MustCompile("(?s)(?:^|\n)```(\\w+)\n(.*?\n)```\n")
 
 func fencesOf(page []byte) (all []fence) {
 	for _, m := range fences.FindAllSubmatchIndex(page, -1) {

@@ -98,10 +98,14 @@ func (e *entry) tell(i int, percent, used int64) {
 	llmapp.Emit(eventThreshold, data)
 }
 
-// amountOf is an amount as the admin API has it: dollars are decimal strings.
+// amountOf is an amount as the admin API has it: dollars are decimal strings, and
+// seconds may have a fraction.
 func amountOf(u Unit, n int64) any {
-	if u == USD {
+	switch {
+	case u == USD:
 		return money.USD(n).String()
+	case u.Seconds():
+		return float64(n) / milli
 	}
 	return n
 }

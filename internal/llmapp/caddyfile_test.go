@@ -2,6 +2,7 @@ package llmapp
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestGlobalOption(t *testing.T) {
 			if err := caddy.StrictUnmarshalJSON(app.Value, &a); err != nil {
 				t.Fatal(err)
 			}
-			if app.Name != "llm" || !sameJSON(string(a.StoreRaw), tc.store) || a.Meters != tc.meter {
+			if app.Name != "llm" || !sameJSON(string(a.StoreRaw), tc.store) || !reflect.DeepEqual(a.Meters, tc.meter) {
 				t.Errorf("got %s %s", app.Name, app.Value)
 			}
 		})

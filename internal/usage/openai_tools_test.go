@@ -57,7 +57,8 @@ func TestToolsThatTheVendorRan(t *testing.T) {
 		{
 			"a stream that was cut after it said that nothing is billed yet",
 			events(append([]string{`{"type":"response.created","response":{"status":"in_progress","tool_usage":{"web_search":{"num_requests":0}},"usage":null}}`},
-				itemsEnded(searched)...)...), Usage{WebSearches: 1},
+				itemsEnded(searched)...)...),
+			Usage{WebSearches: 1},
 		},
 		{"items of another API", `{"type":"x","item":` + searched + `,"usage":{"input_tokens":5,"output_tokens":3}}`, Usage{Input: 5, Output: 3}},
 	}

@@ -117,7 +117,7 @@ func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error
 		case reqForm:
 			bad = r.readForm(body, boundary)
 		case reqOpaque:
-			r.TextBytes = int64(len(body))
+			r.readOpaque(header.Get("Content-Type"), body)
 		}
 	}
 	if bad != nil {
@@ -206,6 +206,7 @@ func (s *reqScanner) finish() {
 	}
 	s.references(reqIsImage)
 	r.settleModels()
+	r.generated(s.chosen)
 
 	var known bool
 	switch r.API {

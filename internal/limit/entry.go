@@ -125,7 +125,7 @@ func (e *entry) takes(call *meter.Call, w *wants) []store.Take {
 }
 
 // asks tells whether the call wants something of a rule that counts media.
-func (e *entry) asks(i int) bool { return e.idle == nil || !e.idle[i] }
+func (e *entry) asks(i int) bool { return i >= len(e.idle) || !e.idle[i] }
 
 // shadowed tells whether a rule that only reports would have refused the call.
 func (l *Limiter) shadowed(e *entry) (would bool) {

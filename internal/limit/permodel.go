@@ -113,17 +113,18 @@ func (b *block) rulesOf(s slot) []*rule {
 	}
 	o := &b.own
 	o.mu.RLock()
-	rules := o.young[s]
+	ready := o.young[s]
 	o.mu.RUnlock()
-	if rules != nil {
-		return rules
+	if ready != nil {
+		return ready
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if rules = o.young[s]; rules != nil {
-		return rules
+	if ready := o.young[s]; ready != nil {
+		return ready
 	}
-	if rules = o.old[s]; rules == nil {
+	rules := o.old[s]
+	if rules == nil {
 		rules = b.rulesFor(s)
 	}
 	if o.young == nil || len(o.young) >= ownMost {
@@ -207,17 +208,18 @@ var acquainted acquaintances
 // of returns that of an entity, a new one if there is none.
 func (as *acquaintances) of(e store.Entity) *acquaintance {
 	as.mu.RLock()
-	c := as.young[e]
+	met := as.young[e]
 	as.mu.RUnlock()
-	if c != nil {
-		return c
+	if met != nil {
+		return met
 	}
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	if c = as.young[e]; c != nil {
+	if c := as.young[e]; c != nil {
 		return c
 	}
-	if c = as.old[e]; c == nil {
+	c := as.old[e]
+	if c == nil {
 		c = new(acquaintance)
 	}
 	if as.young == nil || len(as.young) >= tracksMost {

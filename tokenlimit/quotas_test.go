@@ -294,6 +294,13 @@ func saysWhatIsUnlisted(t *testing.T, start starter) { // 23
 	want(t, q.do("GET", "/v1/models", "", "X-App", "alice"), 200)
 	q.uses("alice", "requests per day", 2)
 
+	q = start(t, "shadow\nunlisted deny\nlimit 1k requests per day\nmodel qwen* {\nlimit 1 requests per day\n}")
+	want(t, q.ask("alice", "gpt-4o", ""), 200)
+	if got := q.logged()["shadow_refused_by"]; got != q.name {
+		t.Errorf("logged %v", got)
+	}
+	q.uses("alice", "requests per day", 1)
+
 	q = start(t, "unlisted allow\nmodel qwen* {\nlimit 1 requests per day\n}")
 	for range 3 {
 		want(t, q.ask("alice", "gpt-4o", ""), 200)

@@ -1,7 +1,7 @@
 package limit
 
 import (
-	"context"
+	"net/http"
 	"slices"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
@@ -21,17 +21,17 @@ type share struct {
 }
 
 // choose finds the rules that a call has to fit in.
-func (e *entry) choose(ctx context.Context, call *meter.Call, set *ruleset, entity store.Entity, known bool) (*Refusal, error) {
+func (e *entry) choose(r *http.Request, call *meter.Call, set *ruleset, entity store.Entity, known bool) (*Refusal, error) {
 	e.rules = append(e.rulesBuf[:0], set.rules...)
 	if len(set.blocks) == 0 && !e.l.unlisted(set) {
 		return nil, nil
 	}
 	model, others := call.Model(), call.OtherModels()
-	if f, err := e.chooseOf(ctx, call, set, entity, known, model, true, len(others) > 0); f != nil || err != nil {
+	if f, err := e.chooseOf(r, call, set, entity, known, model, true, len(others) > 0); f != nil || err != nil {
 		return f, err
 	}
 	for _, other := range others {
-		if f, err := e.chooseOf(ctx, call, set, entity, known, other, false, true); f != nil || err != nil {
+		if f, err := e.chooseOf(r, call, set, entity, known, other, false, true); f != nil || err != nil {
 			return f, err
 		}
 	}
@@ -39,7 +39,7 @@ func (e *entry) choose(ctx context.Context, call *meter.Call, set *ruleset, enti
 }
 
 // chooseOf adds the rules of one of the models of a call.
-func (e *entry) chooseOf(ctx context.Context, call *meter.Call, set *ruleset, entity store.Entity, known bool, model string, main, several bool) (*Refusal, error) {
+func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity store.Entity, known bool, model string, main, several bool) (*Refusal, error) {
 	forms := modelname.Forms(model)
 	normal := forms[len(forms)-1]
 	if several {
@@ -52,7 +52,13 @@ func (e *entry) chooseOf(ctx context.Context, call *meter.Call, set *ruleset, en
 	}
 	switch {
 	case b == nil && e.l.unlisted(set) && call.Endpoint.Class != usage.Free:
-		return modelNotAllowed(model != ""), nil
+		f := modelNotAllowed(model != "")
+		if !e.l.config.Shadow {
+			return f, nil
+		}
+		call.Shadowed(e.l.id) // and what counts every call counts this one
+		e.l.count(r, f, true)
+		return nil, nil
 	case b == nil:
 		return nil, nil
 	}
@@ -61,7 +67,7 @@ func (e *entry) chooseOf(ctx context.Context, call *meter.Call, set *ruleset, en
 	}
 	rules := b.rules
 	if b.perModel {
-		s, err := e.l.slot(ctx, entity, known, normal, exact)
+		s, err := e.l.slot(r.Context(), entity, known, normal, exact)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +76,7 @@ func (e *entry) chooseOf(ctx context.Context, call *meter.Call, set *ruleset, en
 	// one that the path names serves the call, whatever the body says
 	always := main && call.Request != nil && call.Request.BodyModel != ""
 	for _, ru := range rules {
-		i := slices.IndexFunc(e.rules, func(r *rule) bool { return r.store.ID == ru.store.ID })
+		i := slices.IndexFunc(e.rules, func(has *rule) bool { return has.store.ID == ru.store.ID })
 		if i < 0 {
 			i = len(e.rules)
 			e.rules = append(e.rules, ru)

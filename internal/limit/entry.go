@@ -43,7 +43,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	e := &entry{l: l}
 	known := l.known || consumer == meter.DefaultConsumer
 	entity := store.Entity{Instance: l.id, Consumer: consumer}
-	f, err := e.choose(r.Context(), call, l.set(r, consumer), entity, known)
+	f, err := e.choose(r, call, l.set(r, consumer), entity, known)
 	if f != nil || err != nil {
 		return nil, f, err
 	}

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -28,7 +27,7 @@ func redisSite(addr, options, limits string) string {
 	return "{\n\tmetrics\n\tllm {\n\t\t" + redisStore(addr, options) + "\n\t}\n}\n{site} {\n" + auth + limits + "\nreverse_proxy {upstream}\n}"
 }
 
-// used are the charges of calls of 60 tokens, under months.
+// monthsOf are the charges of calls of 60 tokens, under months.
 func monthsOf(calls int) map[string]int64 {
 	return map[string]int64{"tokens per month": 60 * int64(calls), "requests per month": int64(calls)}
 }
@@ -165,7 +164,7 @@ func TestPoliciesOfAnOutage(t *testing.T) {
 		g.reload(up, site(tt.policy, tt.limits))
 		for _, api := range []struct{ path, body, say string }{
 			{"/v1/chat/completions", `{"model":"gpt-4o-mini","max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`, `"code":"limits_unavailable"`},
-			{"/v1/messages", `{"model":"claude-x","max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`, `{"type":"error"`},
+			{"/v1/messages", `{"model":"claude-x","max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`, `"type":"overloaded_error"`},
 		} {
 			n := up.calls()
 			a := g.call("POST", api.path, keyA, api.body)
@@ -274,7 +273,7 @@ func (f *fleet) killDuringAnOutage(instance string) (least, made, requests, toke
 	r.chats(1)
 	r.healed()
 	r.become(instance, map[string]int64{"requests per month": requests + 1, "tokens per month": tokens + 60})
-	return least, made, cmp.Or(requests, 0), tokens
+	return least, made, requests, tokens
 }
 
 // A gateway that nobody calls notices, too, that what it has to charge stays behind.

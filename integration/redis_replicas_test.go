@@ -251,7 +251,9 @@ func TestHoldOfAKilledReplicaEndsWithItsLease(t *testing.T) {
 	f.meter = "lease " + lease.String()
 	replicas := f.replicas(2)
 	a, b := replicas[0], replicas[1]
-	go func() { _, _ = a.try(context.Background(), "POST", "/v1/chat/completions", keyA, `{"model":"gpt-4o-mini","messages":[]}`) }()
+	go func() {
+		_, _ = a.try(context.Background(), "POST", "/v1/chat/completions", keyA, `{"model":"gpt-4o-mini","messages":[]}`)
+	}()
 	patiently(t, "at the upstream", func() bool { return up.arrived.Load() == 1 })
 	// Renewals keep it for longer than one lease.
 	for begin := time.Now(); time.Since(begin) < 3*lease/2; time.Sleep(50 * time.Millisecond) {

@@ -183,9 +183,6 @@ func (r *replica) end(sig os.Signal) {
 	r.process.end(sig)
 }
 
-// log is what the process has written.
-func (r *replica) log() string { return r.process.out.String() }
-
 // says fails the test if the text lacks any of the words.
 func says(t testing.TB, text string, words ...string) {
 	t.Helper()

@@ -63,10 +63,15 @@ type keeper struct {
 	data string // the data directory
 	// persist is the option's line, empty for the default.
 	persist string
+	// config, if set, is the Caddyfile in the place of the one below.
+	config func(addr, admin string) string
 }
 
 // caddyfile is a config that counts the calls of app-a.
 func (k *keeper) caddyfile(addr, admin string) string {
+	if k.config != nil {
+		return k.config(addr, admin)
+	}
 	return fmt.Sprintf(`{
 	admin unix/%s
 	auto_https off

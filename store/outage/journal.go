@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -265,11 +266,25 @@ func (c *Counters) tendJournal() error {
 		c.nudge() // there may be something to deliver
 		return c.useJournal(j)
 	}
-	err := errors.Join(j.keepIdentity(c.remote.Identity()), j.write(c.Away(), c.remote.Export, c.now()))
+	away := c.Away() || c.stuck()
+	err := errors.Join(j.keepIdentity(c.remote.Identity()), j.write(away, c.remote.Export, c.now()))
 	if err != nil {
 		return fmt.Errorf("writing charges: %w", err)
 	}
 	return nil
+}
+
+// stuck tells whether what calls have used waits for a remote that does not answer. The
+// circuit opens for calls that fail; of one that has ended when the remote goes away,
+// and no other that follows, only this finds out.
+func (c *Counters) stuck() bool {
+	if c.remote.Pending() == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout())
+	defer cancel()
+	_, err := c.ask(context.Background(), func() (*store.Ticket, error) { return nil, c.remote.Ping(ctx) })
+	return err != nil
 }
 
 // noteJournal remembers what is wrong with the files, and tells of it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -51,12 +52,31 @@ func reason(err error) string {
 	}
 }
 
-// untouched tells whether a command that failed so has certainly not been run.
-// Scripts read and parse all before they write, so that one which fails has
-// changed nothing either.
+// refusals are the first words of replies by which a server says that it does not
+// run a command in the state that it is in.
+var refusals = map[string]bool{
+	"NOSCRIPT": true, "OOM": true, "READONLY": true, "LOADING": true, "MASTERDOWN": true,
+	"CLUSTERDOWN": true, "MOVED": true, "ASK": true, "TRYAGAIN": true, "CROSSSLOT": true,
+	"BUSY": true, "NOPERM": true, "NOAUTH": true, "WRONGPASS": true, "WRONGTYPE": true,
+	"MISCONF": true, "NOREPLICAS": true, "NOPROTO": true, "DENIED": true,
+}
+
+// refusalPhrases are of replies without a word of their own. Scripts read and parse
+// all before they write, so that one which fails has changed nothing either; servers
+// before version 7 say so in their own words, whatever the cause.
+var refusalPhrases = []string{
+	"ERR max number of clients", "ERR unknown command", "ERR Error running script",
+	"ERR Error compiling script", "ERR user_script:",
+}
+
+// untouched tells whether a command that failed so has certainly not been run. An
+// error that is none of the server's own does not say so: a proxy also answers with
+// one where the server has run the command and its reply was lost.
 func untouched(err error) bool {
-	if _, ok := errors.AsType[goredis.Error](err); ok {
-		return true
+	if reply, ok := errors.AsType[goredis.Error](err); ok {
+		text := reply.Error()
+		word, _, _ := strings.Cut(text, " ")
+		return refusals[word] || slices.ContainsFunc(refusalPhrases, func(p string) bool { return strings.HasPrefix(text, p) })
 	}
 	return isDial(err) || errors.Is(err, goredis.ErrPoolTimeout) ||
 		errors.Is(err, goredis.ErrPoolExhausted) || errors.Is(err, goredis.ErrClosed)

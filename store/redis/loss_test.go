@@ -135,6 +135,38 @@ func TestNothingIsLostNorDoubledInAClusterWhereMessagesAre(t *testing.T) {
 	}
 }
 
+// mute is a connection whose next reply is an error of a proxy's, once armed: the
+// server has run the command then.
+type mute struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (m *mute) Read(p []byte) (int, error) {
+	n, err := m.Conn.Read(p)
+	if err == nil && n > 0 && m.armed.CompareAndSwap(true, false) {
+		return copy(p, "-upstream disconnected\r\n"), nil
+	}
+	return n, err
+}
+
+func TestErrorsOfProxiesAreNoProofThatNothingWasApplied(t *testing.T) {
+	_, o := single(t)
+	var armed atomic.Bool
+	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &mute{c, &armed}, err
+	}
+	s := open(t, o)
+	ledgers := make([]ledger, 1)
+	work(t, s, ledgers, 1)
+	for range 3 {
+		armed.Store(true)
+		work(t, s, ledgers, 1)
+	}
+	agree(t, s, ledgers)
+}
+
 // What a network delivers late is not applied after what came in its place.
 func TestRequestsThatComeLateAreNotApplied(t *testing.T) {
 	server := redistest.Start(t)

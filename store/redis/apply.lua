@@ -9,6 +9,7 @@
 --   5 the consumer's name, where the key does not say it
 --   per rule: field, kind (n none, c calendar, f fixed, r rolling, b bucket), and
 --     c "the edges before, at the start, at the end and after", f r length, b "length refill"
+--   "d" if the batch may have been sent before
 --   then any of
 --     s age n {rule used nback {start amount} nrelease {deadline amount}}   settle
 --     m lease grid n {rule deadline amount}                                 renew
@@ -46,6 +47,11 @@ end
 
 local p = 6 + 3 * rules
 local outcome, timed = {}, false
+
+-- What was sent first may come after this. So a batch that may have been sent before
+-- is remembered even if it changes nothing.
+local doubted = ARGV[p] == 'd'
+if doubted then p = p + 1 end
 
 local function deadline()
   local lease, grid = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
@@ -208,7 +214,7 @@ for i = 1, rules do
     end
   end
 end
-if #set == 0 and #gone == 0 then return concat(out, ' ') end
+if #set == 0 and #gone == 0 and not doubted then return concat(out, ' ') end
 
 set[#set + 1] = ARGV[1]
 set[#set + 1] = fmt('%d', number) .. (timed and fmt(' %d ', now) .. concat(outcome, ' ') or '')

@@ -108,6 +108,9 @@ func (s *Store) encode(q *queue, b *batch) {
 	b.sent, b.flying = s.now(), true
 	b.tries++
 	e := encoder{now: b.sent, rules: make([]*store.Rule, 0, 8), args: make([]any, 0, 64)}
+	if b.doubt {
+		e.add("d")
+	}
 	for _, o := range b.ops {
 		if o.kind == renewing {
 			e.renew(o, s.grid)

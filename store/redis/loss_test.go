@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,48 @@ func TestRequestsThatComeLateAreNotApplied(t *testing.T) {
 		work(t, s, ledgers, 2)
 	}
 	agree(t, s, ledgers)
+}
+
+// A batch that was given up is sent without its calls. If that comes first, and what
+// was sent first comes after all, nobody knows of what it would take.
+func TestRequestsThatComeAfterTheirRepetitionAreNotApplied(t *testing.T) {
+	server, o := single(t)
+	s := open(t, o)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := store.Entity{Instance: "loss", Consumer: "app"}
+	for _, tt := range []struct {
+		name  string
+		again func(b *batch)
+	}{
+		{"given up", func(b *batch) { b.giveUp(errTimeout) }},
+		{"refused meanwhile", func(b *batch) { b.calls[0].takes[0].Limit = 0 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := &queue{entity: e, key: s.key(e)}
+			b := &batch{number: s.replicas.current.Load().next()}
+			b.calls = []*call{{lease: time.Minute, takes: []store.Take{{Rule: tokens, Limit: 5, Need: 1, Charge: 1}}}}
+			s.encode(q, b)
+			first := b.args
+			b.doubt = true
+			tt.again(b)
+			s.encode(q, b)
+			if reply, err := s.apply.run(t.Context(), s.client, q.key, b.args...); err != nil || !strings.HasPrefix(reply, "A") {
+				t.Fatal(reply, err)
+			}
+			if reply, err := s.apply.run(t.Context(), s.client, q.key, first...); err != nil || !strings.HasPrefix(reply, "D") {
+				t.Errorf("what was sent first is applied: %q, %v", reply, err)
+			}
+		})
+	}
+	var got [1]store.Result
+	if err := s.Read(t.Context(), e, []*store.Rule{tokens}, got[:]); err != nil || got[0].Used != 0 {
+		t.Errorf("used %d, %v", got[0].Used, err)
+	}
+	if ttl := server.Client().PTTL(t.Context(), s.key(e)).Val(); ttl <= 0 {
+		t.Errorf("the key ends in %s", ttl)
+	}
 }
 
 func TestServersThatDieAndComeBackLoseNothing(t *testing.T) {

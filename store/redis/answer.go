@@ -3,8 +3,6 @@ package redis
 import (
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -27,12 +25,24 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	b.flying = false
+	var r reading
+	if err == nil {
+		r, err = b.read(reply)
+	}
+	if err == nil && r.verdict == otherTime {
+		s.skew.Store(r.then - b.sent.UnixMilli())
+		if b.moved++; b.moved <= movesMost {
+			s.encode(q, b)
+			return b
+		}
+		err = errClock
+	}
 	switch {
 	case err == nil:
 		s.work.succeeded()
 		q.batch = nil
 		s.settlePending(b)
-		s.complete(q, b, reply)
+		s.complete(q, b, &r)
 	case untouched(err) && !b.doubt:
 		q.batch = nil
 		s.dissolve(q, b, unavailable(err))
@@ -41,6 +51,10 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 			return nil
 		}
 	default:
+		if errors.Is(err, errReply) && !b.told {
+			b.told = true
+			s.report(errNotUnderstood)
+		}
 		if !b.doubt {
 			b.doubt = true
 			s.pending.Add(1)
@@ -138,38 +152,24 @@ func (c *call) finish(t *store.Ticket, err error) {
 	c.done = nil
 }
 
-var errReply = errors.New("reply is not understood")
-
 // complete takes in the reply of a batch that was applied, now or before.
-func (s *Store) complete(q *queue, b *batch, reply string) {
-	w := words{rest: reply}
-	verdict := w.next()
-	then := w.number()
-	switch {
-	case w.bad || verdict != "A" && verdict != "D" && verdict != "F":
-		err := unavailable(errReply)
-		for _, o := range b.ops {
-			o.tell(err)
-		}
-		for _, c := range b.calls {
-			c.finish(nil, err)
-		}
-		return
-	case verdict == "F":
+func (s *Store) complete(q *queue, b *batch, r *reading) {
+	switch r.verdict {
+	case passed:
 		// Batches of a replica are sent in order. So another's was applied before that
 		// which the server knows of.
 		if !b.restored {
-			s.passed(b.replica, then)
+			s.passed(b.replica, r.then)
 			s.again(q, b)
 		}
 		return
-	case verdict == "A":
-		s.skew.Store(then - b.sent.UnixMilli())
+	case applied:
+		s.skew.Store(r.then - b.sent.UnixMilli())
 	}
 	for _, o := range b.ops {
 		switch o.kind {
 		case renewing:
-			o.renewed(s.deadline(then, o.lease))
+			o.renewed(s.deadline(r.then, o.lease))
 		case adjusting:
 			if o.gone {
 				s.undo(q, o)
@@ -179,15 +179,7 @@ func (s *Store) complete(q *queue, b *batch, reply string) {
 		o.tell(nil)
 	}
 	for i, c := range b.calls {
-		r := outcome{verdict: w.next(), lapse: w.number(), then: then, before: verdict == "D"}
-		if b.asked[i] {
-			r.states(&w, len(c.takes))
-		}
-		if w.bad {
-			c.finish(nil, unavailable(errReply))
-			continue
-		}
-		s.decided(q, c, &r)
+		s.decided(q, c, &r.calls[i])
 	}
 }
 
@@ -224,46 +216,4 @@ func (s *Store) undo(q *queue, o *op) {
 		undone.lines = append(undone.lines, line{rule: l.rule, used: counter.Sub(0, l.used)})
 	}
 	s.push(q, undone)
-}
-
-// outcome is what the script says of a call.
-type outcome struct {
-	verdict string
-	lapse   int64
-	then    int64
-	// before is set if the batch was applied before; states are of now then, and
-	// not those that were found.
-	before bool
-	found  []found
-}
-
-// found is the state of a counter as the script found it.
-type found struct {
-	counter.State
-	held int64
-}
-
-func (r *outcome) states(w *words, n int) {
-	r.found = make([]found, n)
-	for i := range r.found {
-		r.found[i] = found{counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}, w.number()}
-	}
-}
-
-// words reads a reply, which is numbers and words with a space between any two.
-type words struct {
-	rest string
-	bad  bool
-}
-
-func (w *words) next() string {
-	word, rest, _ := strings.Cut(w.rest, " ")
-	w.rest, w.bad = rest, w.bad || word == ""
-	return word
-}
-
-func (w *words) number() int64 {
-	n, err := strconv.ParseInt(w.next(), 10, 64)
-	w.bad = w.bad || err != nil
-	return n
 }

@@ -20,7 +20,9 @@
 --     x                                                                     nobody waits for it
 --
 -- The reply is words: "A now", or "D then" if the batch was applied before, or
--- "F last" if the replica is past it; then of each call "1" or "0" for admitted or
+-- "F last" if the replica is past it, or "T now" if now is in none of the windows of
+-- the calendar that were sent, which ends it without any effect: a clock has been
+-- put forward or back. Then follows of each call "1" or "0" for admitted or
 -- not, with ":" and what was got of each take with most; when the first of what is
 -- held lapses, or 0; and of each take the start, used, prev and held that it found,
 -- or if D, that there are now.
@@ -43,6 +45,7 @@ local C = {}
 for i = 1, rules do
   local p = 3 + 3 * i
   C[i] = load(ARGV[p], ARGV[p + 1], ARGV[p + 2], values[i + 1], now)
+  if C[i].off then return fmt('T %d', now) end
 end
 
 local p = 6 + 3 * rules

@@ -33,7 +33,9 @@ type batch struct {
 	sent   time.Time
 	until  time.Time // when those who wait give up
 	tries  int
+	moved  int  // how often the server found it to be of another time
 	doubt  bool // it may have been applied
+	told   bool // that its reply is not understood
 	flying bool
 	// frozen is set where others may send it, too, so that it stays as it is;
 	// restored where it is another's.

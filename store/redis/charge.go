@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
@@ -54,11 +55,14 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i := range cmds {
 		reply, err := s.apply.text(ctx, s.client, cmds[i])
-		switch {
-		case err != nil:
+		for moved := 0; err == nil; moved++ {
+			if err = s.charged(reply); !errors.Is(err, errClock) || moved == movesMost {
+				break
+			}
+			reply, err = s.apply.run(ctx, s.client, s.key(batches[i].Entity), s.charge(&batches[i])...)
+		}
+		if err != nil {
 			errs[i] = unavailable(err)
-		case !charged(reply):
-			errs[i] = unavailable(errReply)
 		}
 	}
 	return errs
@@ -83,11 +87,14 @@ func (s *Store) charge(b *store.Batch) []any {
 	return args
 }
 
-// charged tells whether a batch was applied, now or before, or a later one was.
-func charged(reply string) bool {
-	w := words{rest: reply}
-	verdict := w.next()
-	return verdict == "A" || verdict == "D" || verdict == "F"
+// charged returns nil if a batch was applied, now or before, or a later one was.
+func (s *Store) charged(reply string) error {
+	r, err := new(batch).read(reply)
+	if err == nil && r.verdict == otherTime {
+		s.skew.Store(r.then - s.now().UnixMilli())
+		return errClock
+	}
+	return err
 }
 
 // forget drops the remembered refusal of an entity.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -254,26 +255,35 @@ func (s *Store) Read(ctx context.Context, name store.Entity, rules []*store.Rule
 }
 
 func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
-	e := encoder{now: s.now()}
-	e.add("p", len(rules))
-	for _, r := range rules {
-		e.add(e.rule(r))
+	// It asks as a batch that nobody else is in, and that has no number.
+	c := &call{takes: make([]store.Take, len(rules))}
+	b := &batch{calls: []*call{c}, asked: []bool{true}}
+	var r reading
+	for tries := 0; ; tries++ {
+		e := encoder{now: s.now()}
+		e.add("p", len(rules))
+		for _, r := range rules {
+			e.add(e.rule(r))
+		}
+		reply, err := s.apply.run(ctx, s.client, s.key(name), s.head(&e, 0, 0, 0, name)...)
+		if err == nil {
+			r, err = b.read(reply)
+		}
+		if err == nil && r.verdict == otherTime {
+			s.skew.Store(r.then - e.now.UnixMilli())
+			err = errClock
+		}
+		if err == nil {
+			break
+		}
+		if tries+1 == triesMost || !lost(err) && !errors.Is(err, errClock) {
+			return unavailable(err)
+		}
 	}
-	args := s.head(&e, 0, 0, 0, name)
-	reply, err := s.apply.run(ctx, s.client, s.key(name), args...)
-	for tries := 1; err != nil && lost(err) && tries < triesMost; tries++ {
-		reply, err = s.apply.run(ctx, s.client, s.key(name), args...)
-	}
-	if err != nil {
-		return unavailable(err)
-	}
-	w := words{rest: reply}
-	w.next()
-	r := outcome{then: w.number(), verdict: w.next(), lapse: w.number()}
-	if r.states(&w, len(rules)); w.bad {
+	if len(r.calls) == 0 {
 		return unavailable(errReply)
 	}
-	for i, f := range r.found {
+	for i, f := range r.calls[0].found {
 		results[i] = store.Result{Held: f.held}
 		counter.Fill(&results[i], &f.State, rules[i], r.then)
 	}

@@ -17,6 +17,13 @@ import (
 // errClosed is that of calls after Close.
 var errClosed = fmt.Errorf("counting in Redis: closed: %w", store.ErrUnavailable)
 
+var (
+	errReply = errors.New("reply is not understood")
+	// errClock is that of a batch which the server has found to be of another time,
+	// over and over. It had no effect.
+	errClock = errors.New("clocks do not agree")
+)
+
 // unavailable says in a word or two why the server could not be asked. It repeats
 // nothing of the server's or the network's own words, which may hold addresses.
 func unavailable(err error) error {
@@ -39,6 +46,8 @@ func reason(err error) string {
 	}
 	netErr, isNet := errors.AsType[net.Error](err)
 	switch {
+	case errors.Is(err, errReply), errors.Is(err, errClock):
+		return err.Error()
 	case errors.Is(err, goredis.ErrPoolTimeout), errors.Is(err, goredis.ErrPoolExhausted):
 		return "no connection is free"
 	case errors.Is(err, goredis.ErrClosed):
@@ -78,7 +87,7 @@ func untouched(err error) bool {
 		word, _, _ := strings.Cut(text, " ")
 		return refusals[word] || slices.ContainsFunc(refusalPhrases, func(p string) bool { return strings.HasPrefix(text, p) })
 	}
-	return isDial(err) || errors.Is(err, goredis.ErrPoolTimeout) ||
+	return isDial(err) || errors.Is(err, errClock) || errors.Is(err, goredis.ErrPoolTimeout) ||
 		errors.Is(err, goredis.ErrPoolExhausted) || errors.Is(err, goredis.ErrClosed)
 }
 

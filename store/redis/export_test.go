@@ -165,6 +165,7 @@ func FuzzReply(f *testing.F) {
 	f.Add("A 1700000000000 1:5 0 1700000000000 5 0 7 0 1700000000001 1 2 3 4")
 	f.Add("D 1700000000000 1 0 1 2 3 4 0 0 1 2 3 4")
 	f.Add("F 17")
+	f.Add("T 1700000000000")
 	f.Add("")
 	r := &store.Rule{ID: "r", Window: must(store.Fixed(time.Minute))}
 	f.Fuzz(func(t *testing.T, reply string) {
@@ -183,7 +184,11 @@ func FuzzReply(f *testing.F) {
 		}
 		b.calls[1].abandon()
 		done := b.calls[0].done
-		s.complete(q, b, reply)
+		r, err := b.read(reply)
+		if err != nil || r.verdict == otherTime {
+			return
+		}
+		s.complete(q, b, &r)
 		select {
 		case <-done:
 		default:

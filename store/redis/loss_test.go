@@ -3,6 +3,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -164,6 +165,42 @@ func TestErrorsOfProxiesAreNoProofThatNothingWasApplied(t *testing.T) {
 	for range 3 {
 		armed.Store(true)
 		work(t, s, ledgers, 1)
+	}
+	agree(t, s, ledgers)
+}
+
+// garbled is a connection whose next reply of the script cannot be read, once armed.
+type garbled struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (g *garbled) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	if i := bytes.Index(p[:n], []byte("\r\nA ")); i >= 0 && g.armed.CompareAndSwap(true, false) {
+		p[i+2] = '?'
+	}
+	return n, err
+}
+
+func TestRepliesThatAreNotUnderstoodAreAskedForAgain(t *testing.T) {
+	_, o := single(t)
+	var armed atomic.Bool
+	var told atomic.Int64
+	o.OnError = func(error) { told.Add(1) }
+	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &garbled{c, &armed}, err
+	}
+	s := open(t, o)
+	ledgers := make([]ledger, 1)
+	work(t, s, ledgers, 1)
+	for i := range int64(3) {
+		armed.Store(true)
+		work(t, s, ledgers, 1)
+		if n := told.Load(); n != i+1 {
+			t.Errorf("told %d times of %d", n, i+1)
+		}
 	}
 	agree(t, s, ledgers)
 }

@@ -55,6 +55,9 @@ type Options struct {
 	// one takes the place of. It must not be in use by another process. Empty means
 	// a new one.
 	Identity string
+	// OnError is told of what an operator should know and no call is told. It must
+	// neither wait nor use the store. Nil means that nobody is.
+	OnError func(error)
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 
@@ -72,6 +75,7 @@ type Store struct {
 	timeout               time.Duration
 	now                   func() time.Time
 	grid                  func(lease int64) int64
+	onError               func(error)
 	apply, claim, release *script
 
 	replicas replicas
@@ -101,7 +105,7 @@ func New(o Options) *Store {
 		o.script = func(source string) string { return source }
 	}
 	s := &Store{
-		client: connect(&o), prefix: o.Prefix, timeout: o.Timeout, now: o.Now, grid: o.grid,
+		client: connect(&o), prefix: o.Prefix, timeout: o.Timeout, now: o.Now, grid: o.grid, onError: o.OnError,
 		apply: newScript(o.script(countLua())),
 		claim: newScript(o.script(claimLua)), release: newScript(releaseLua),
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},

@@ -114,6 +114,14 @@ func (s *Store) dissolve(q *queue, b *batch, err error) {
 	}
 }
 
+// turnAway tells those who wait for what is queued that it cannot be sent. What must
+// be settled waits on.
+func (s *Store) turnAway(q *queue, err error) {
+	b := &batch{ops: append(q.ops, q.renewals...), calls: q.calls}
+	q.ops, q.renewals, q.calls = nil, nil, nil
+	s.dissolve(q, b, err)
+}
+
 // giveUp tells those who wait that nothing is known. The batch is sent again
 // without them.
 func (b *batch) giveUp(err error) {
@@ -185,7 +193,15 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 
 // again queues a batch anew whose number the server has passed.
 func (s *Store) again(q *queue, b *batch) {
-	q.ops = append(b.ops, q.ops...)
+	var ops, renewals []*op
+	for _, o := range b.ops {
+		if o.kind == renewing {
+			renewals = append(renewals, o)
+		} else {
+			ops = append(ops, o)
+		}
+	}
+	q.ops, q.renewals = append(ops, q.ops...), append(renewals, q.renewals...)
 	s.pending.Add(int64(len(b.ops)))
 	waiting := slices.DeleteFunc(b.calls, func(c *call) bool { return c.gone })
 	q.calls = append(waiting, q.calls...)

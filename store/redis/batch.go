@@ -56,6 +56,7 @@ func (s *Store) build(q *queue, r *replica) *batch {
 			q.ops = nil
 			b.call(q)
 		}
+		b.renew(q)
 	}
 	b.until = s.now().Add(s.timeout)
 	q.batch = b
@@ -67,9 +68,6 @@ func (s *Store) build(q *queue, r *replica) *batch {
 func bounded(ops []*op) []*op {
 	rules := 0
 	for i, o := range ops {
-		if o.kind == renewing {
-			o.dropSettled()
-		}
 		rules += o.rules()
 		if i == opsMost || i > 0 && rules > rulesMost {
 			return ops[:i:i]
@@ -93,6 +91,25 @@ func (b *batch) call(q *queue) {
 	}
 	if q.calls = q.calls[len(b.calls):]; len(q.calls) == 0 {
 		q.calls = nil
+	}
+}
+
+// renew takes renewals into the batch: one where others wait, so that of these and
+// those neither stands behind all of the other; else as many as go.
+func (b *batch) renew(q *queue) {
+	alone := len(b.ops)+len(b.calls) == 0
+	rules, n := 0, 0
+	for _, o := range q.renewals {
+		o.dropSettled()
+		rules += o.rules()
+		if n > 0 && (!alone || rules > rulesMost) {
+			break
+		}
+		n++
+	}
+	b.ops = append(b.ops, q.renewals[:n]...)
+	if q.renewals = q.renewals[n:]; len(q.renewals) == 0 {
+		q.renewals = nil
 	}
 }
 

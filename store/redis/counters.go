@@ -198,8 +198,12 @@ func (s *Store) queueRenewals(tickets []*store.Ticket, lease time.Duration) []wa
 		sh := s.shard(e)
 		sh.mu.Lock()
 		live := slices.DeleteFunc(all, func(k *ticket) bool { return k.settled || !k.holds() })
+		lines := 1
+		for _, k := range live {
+			lines = max(lines, len(k.Lines))
+		}
 		// A batch has a bound, so that an op must be below it.
-		for part := range slices.Chunk(live, rulesMost/8) {
+		for part := range slices.Chunk(live, max(1, rulesMost/2/lines)) {
 			o := &op{kind: renewing, at: s.now(), lease: lease, tickets: part, done: make(chan error, 1)}
 			q := s.queue(sh, e)
 			ops = append(ops, waiting{q, o, o.done})
@@ -227,10 +231,12 @@ func (s *Store) cancel(w waiting) error {
 	}
 	w.op.done = nil
 	w.op.gone = true
-	if i := slices.Index(w.q.ops, w.op); i >= 0 {
-		w.q.ops = slices.Delete(w.q.ops, i, i+1)
-		s.pending.Add(-1)
-		w.q.idle()
+	for _, ops := range []*[]*op{&w.q.ops, &w.q.renewals} {
+		if i := slices.Index(*ops, w.op); i >= 0 {
+			*ops = slices.Delete(*ops, i, i+1)
+			s.pending.Add(-1)
+			w.q.idle()
+		}
 	}
 	return errTimeout
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -16,9 +17,10 @@ type queue struct {
 	shard  *shard
 	// frozen batches have their numbers already, and are sent first, as they are.
 	frozen []*batch
-	// ops wait to be sent, in order; calls after them.
-	ops   []*op
-	calls []*call
+	// ops wait to be sent, in order; calls after them. renewals go along.
+	ops      []*op
+	calls    []*call
+	renewals []*op
 	// batch is under way, or in doubt.
 	batch *batch
 	// listed is set while the worker is to come by.
@@ -125,8 +127,12 @@ func (s *Store) push(q *queue, o *op) *op {
 			return to
 		}
 	}
-	q.ops = append(q.ops, o)
 	s.pending.Add(1)
+	if o.kind == renewing {
+		q.renewals = append(q.renewals, o)
+		return o
+	}
+	q.ops = append(q.ops, o)
 	return o
 }
 
@@ -199,19 +205,12 @@ func (o *op) move(t *ticket, to int64) {
 }
 
 // has tells whether anything is to be sent.
-func (q *queue) has() bool { return len(q.frozen)+len(q.ops)+len(q.calls) > 0 }
+func (q *queue) has() bool { return len(q.frozen)+len(q.ops)+len(q.calls)+len(q.renewals) > 0 }
 
 // waited tells whether anybody waits for what is queued.
 func (q *queue) waited() bool {
-	if len(q.calls) > 0 {
-		return true
-	}
-	for _, o := range q.ops {
-		if o.done != nil && !o.gone {
-			return true
-		}
-	}
-	return false
+	waits := func(o *op) bool { return o.done != nil && !o.gone }
+	return len(q.calls) > 0 || slices.ContainsFunc(q.ops, waits) || slices.ContainsFunc(q.renewals, waits)
 }
 
 // idle forgets the queue if nothing is pending.

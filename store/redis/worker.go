@@ -243,9 +243,7 @@ func (s *Store) postpone(q *queue, err error) {
 	defer q.shard.mu.Unlock()
 	q.listed = false
 	if q.batch == nil {
-		b := &batch{ops: q.ops, calls: q.calls, tries: 1}
-		q.ops, q.calls = nil, nil
-		s.dissolve(q, b, err)
+		s.turnAway(q, err)
 	}
 	if q.batch != nil || q.has() {
 		s.work.later(q, retryMost)

@@ -40,16 +40,19 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	switch {
 	case err == nil:
 		s.work.succeeded()
-		q.batch = nil
+		q.batch, q.failures, q.answered = nil, 0, time.Now()
 		s.settlePending(b)
 		s.complete(q, b, &r)
 	case untouched(err) && !b.doubt:
+		// The next would find the same, and so on without a pause.
 		q.batch = nil
 		s.dissolve(q, b, unavailable(err))
-		if len(q.calls) == 0 && q.has() {
-			s.work.later(q, retryDelay(b.tries))
-			return nil
+		s.turnAway(q, unavailable(err))
+		if q.has() {
+			s.work.later(q)
 		}
+		q.idle()
+		return nil
 	default:
 		if errors.Is(err, errReply) && !b.told {
 			b.told = true
@@ -64,7 +67,10 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 			return b
 		}
 		b.giveUp(unavailable(err))
-		s.work.later(q, retryDelay(b.tries))
+		if untouched(err) {
+			s.turnAway(q, unavailable(err))
+		}
+		s.work.later(q)
 		return nil
 	}
 	if q.waited() {

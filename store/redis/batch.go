@@ -64,6 +64,12 @@ func (s *Store) build(q *queue, r *replica) *batch {
 	return b
 }
 
+// resend takes the batch in doubt, which is on no way, up again.
+func (s *Store) resend(q *queue) {
+	q.batch.until = s.now().Add(s.timeout)
+	s.encode(q, q.batch)
+}
+
 // bounded returns the first ops, as many as go in a batch.
 func bounded(ops []*op) []*op {
 	rules := 0

@@ -26,23 +26,37 @@ func (s *Store) Reserve(ctx context.Context, r *store.Reservation, results []sto
 	if s.refused(sh, r, results) {
 		return nil, nil
 	}
+	since := time.Now()
 	n, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan struct{})
-	c := &call{takes: r.Takes, lease: r.Lease, results: results, done: done}
+	c := &call{takes: r.Takes, lease: r.Lease, results: results, since: since, done: done}
 	sh.mu.Lock()
 	q := s.queue(sh, r.Entity)
+	if len(q.calls) >= waitMost {
+		sh.mu.Unlock()
+		return nil, errBusy
+	}
 	q.calls = append(q.calls, c)
 	s.begin(q, n)
-	if !s.await(ctx, done) && s.withdraw(q, c) {
-		return nil, errTimeout
+	if !s.await(ctx, done, since) {
+		if err := s.withdraw(q, c); err != nil {
+			return nil, err
+		}
 	}
 	return c.ticket, c.err
 }
 
-var errTimeout = fmt.Errorf("counting in Redis: timeout: %w", store.ErrUnavailable)
+// waitMost is how many calls of an entity wait here. It is more than a server that
+// is near takes in the time that a call may wait.
+const waitMost = 4096
+
+var (
+	errTimeout = fmt.Errorf("counting in Redis: timeout: %w", store.ErrUnavailable)
+	errBusy    = fmt.Errorf("counting in Redis: waiting behind other calls: %w", store.ErrBusy)
+)
 
 // ready returns the replica's number.
 func (s *Store) ready(ctx context.Context) (*replica, error) {
@@ -58,12 +72,18 @@ func (s *Store) ready(ctx context.Context) (*replica, error) {
 	return n, err
 }
 
-// begin sends what is queued, unless a batch is under way that it must follow. The
-// shard is locked, and unlocked on return.
+// begin sends what is queued, unless a batch is under way that it must follow. One
+// that is in doubt and on no way is sent first, lest a call wait for the worker that
+// is to send it some time. The shard is locked, and unlocked on return.
 func (s *Store) begin(q *queue, n *replica) {
-	var b *batch
-	if q.batch == nil {
+	b := q.batch
+	switch {
+	case b == nil:
 		b = s.build(q, n)
+	case b.doubt && !b.flying:
+		s.resend(q)
+	default:
+		b = nil
 	}
 	q.shard.mu.Unlock()
 	if b != nil {
@@ -71,16 +91,16 @@ func (s *Store) begin(q *queue, n *replica) {
 	}
 }
 
-// await returns false if the time is up first. A client that has gone away does not
+// await returns false if the time that began at since is up first. A client that has gone away does not
 // end it sooner: connections would be closed for it, and the server's answer would
 // be missed.
-func (s *Store) await(ctx context.Context, done <-chan struct{}) bool {
+func (s *Store) await(ctx context.Context, done <-chan struct{}, since time.Time) bool {
 	select {
 	case <-done:
 		return true
 	default:
 	}
-	timer := time.NewTimer(s.timeout)
+	timer := time.NewTimer(s.timeout - time.Since(since))
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -92,21 +112,23 @@ func (s *Store) await(ctx context.Context, done <-chan struct{}) bool {
 }
 
 // withdraw takes a call back, or if it has been sent, leaves it to be settled
-// without its caller. It returns false if it was answered meanwhile.
-func (s *Store) withdraw(q *queue, c *call) bool {
+// without its caller. It returns what the caller is to be told, nil if the call was
+// answered meanwhile.
+func (s *Store) withdraw(q *queue, c *call) error {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	if c.done == nil {
-		return false
+		return nil
 	}
 	c.done = nil
+	err := q.late(c.since)
 	if i := slices.Index(q.calls, c); i >= 0 {
 		q.calls = slices.Delete(q.calls, i, i+1)
 		q.idle()
-		return true
+		return err
 	}
 	c.abandon()
-	return true
+	return err
 }
 
 // Settle implements store.Counters.
@@ -309,14 +331,14 @@ func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, n 
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
+	since, done := time.Now(), make(chan error, 1)
 	o := &op{kind: adjusting, at: s.now(), lines: []line{{rule: r, used: n}}, done: done}
 	sh := s.shard(name)
 	sh.mu.Lock()
 	q := s.queue(sh, name)
 	s.push(q, o)
 	s.begin(q, number)
-	timer := time.NewTimer(s.timeout)
+	timer := time.NewTimer(s.timeout - time.Since(since))
 	defer timer.Stop()
 	select {
 	case err = <-done:

@@ -30,7 +30,16 @@ func unavailable(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
+	if crowded(err) {
+		return fmt.Errorf("counting in Redis: %s: %w", reason(err), store.ErrBusy)
+	}
 	return fmt.Errorf("counting in Redis: %s: %w", reason(err), store.ErrUnavailable)
+}
+
+// crowded tells whether all connections were in use for too long. If that is for the
+// server's sake, those who use them find that out.
+func crowded(err error) bool {
+	return errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted)
 }
 
 func reason(err error) string {
@@ -48,7 +57,7 @@ func reason(err error) string {
 	switch {
 	case errors.Is(err, errReply), errors.Is(err, errClock):
 		return err.Error()
-	case errors.Is(err, goredis.ErrPoolTimeout), errors.Is(err, goredis.ErrPoolExhausted):
+	case crowded(err):
 		return "no connection is free"
 	case errors.Is(err, goredis.ErrClosed):
 		return "closed"
@@ -87,8 +96,7 @@ func untouched(err error) bool {
 		word, _, _ := strings.Cut(text, " ")
 		return refusals[word] || slices.ContainsFunc(refusalPhrases, func(p string) bool { return strings.HasPrefix(text, p) })
 	}
-	return isDial(err) || errors.Is(err, errClock) || errors.Is(err, goredis.ErrPoolTimeout) ||
-		errors.Is(err, goredis.ErrPoolExhausted) || errors.Is(err, goredis.ErrClosed)
+	return isDial(err) || crowded(err) || errors.Is(err, errClock) || errors.Is(err, goredis.ErrClosed)
 }
 
 // lost tells whether the connection ended, so that it is worth to try another at

@@ -23,8 +23,11 @@ type queue struct {
 	renewals []*op
 	// batch is under way, or in doubt.
 	batch *batch
-	// listed is set while the worker is to come by.
-	listed bool
+	// listed is set while the worker is to come by, waking while it is to be listed.
+	listed, waking bool
+	// failures is how many batches failed since one was answered, at answered.
+	failures int
+	answered time.Time
 }
 
 type kind uint8
@@ -78,6 +81,7 @@ type call struct {
 	takes   []store.Take
 	lease   time.Duration
 	results []store.Result
+	since   time.Time // when it came
 	done    chan struct{}
 	gone    bool // nobody waits for it any more; takes are its own then
 
@@ -211,6 +215,15 @@ func (q *queue) has() bool { return len(q.frozen)+len(q.ops)+len(q.calls)+len(q.
 func (q *queue) waited() bool {
 	waits := func(o *op) bool { return o.done != nil && !o.gone }
 	return len(q.calls) > 0 || slices.ContainsFunc(q.ops, waits) || slices.ContainsFunc(q.renewals, waits)
+}
+
+// late is the error of a call that has waited for as long as it may. While the server
+// answers, it is for those before it that it waited.
+func (q *queue) late(since time.Time) error {
+	if q.answered.After(since) {
+		return errBusy
+	}
+	return errTimeout
 }
 
 // idle forgets the queue if nothing is pending.

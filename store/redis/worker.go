@@ -78,11 +78,18 @@ func (w *worker) checkLease() {
 	}
 }
 
-// later has a worker come by after a while.
-func (w *worker) later(q *queue, d time.Duration) {
-	time.AfterFunc(d, func() {
+// later has a worker come by for a queue that has failed, after a while that grows.
+// Its shard is locked.
+func (w *worker) later(q *queue) {
+	q.failures++
+	if q.waking {
+		return
+	}
+	q.waking = true
+	time.AfterFunc(retryDelay(q.failures), func() {
 		q.shard.mu.Lock()
 		defer q.shard.mu.Unlock()
+		q.waking = false
 		w.list(q)
 	})
 }
@@ -227,7 +234,7 @@ func (s *Store) due(q *queue, r *replica) *batch {
 	q.listed = false
 	switch {
 	case q.batch != nil && q.batch.doubt && !q.batch.flying:
-		s.encode(q, q.batch)
+		s.resend(q)
 		return q.batch
 	case q.batch == nil && q.has():
 		return s.build(q, r)
@@ -246,7 +253,7 @@ func (s *Store) postpone(q *queue, err error) {
 		s.turnAway(q, err)
 	}
 	if q.batch != nil || q.has() {
-		s.work.later(q, retryMost)
+		s.work.later(q)
 		return
 	}
 	q.idle()

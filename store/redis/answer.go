@@ -61,6 +61,7 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 		if !b.doubt {
 			b.doubt = true
 			s.pending.Add(1)
+			s.doubts.Add(1)
 		}
 		if lost(err) && b.tries < triesMost && s.now().Before(b.until) {
 			s.encode(q, b)
@@ -94,6 +95,7 @@ func (s *Store) settlePending(b *batch) {
 	n := int64(len(b.ops))
 	if b.doubt {
 		n++
+		s.doubts.Add(-1)
 	}
 	s.pending.Add(-n)
 }

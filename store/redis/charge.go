@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
@@ -12,11 +13,21 @@ import (
 // meanwhile, and has their charges taken here afterwards.
 
 // Ping returns nil if the server answers and takes writes: it claims the replica's
-// number, or keeps it. Errors wrap store.ErrUnavailable.
+// number, or keeps it. What waits for the server is sent then, and for what is in
+// doubt Ping waits, for as long as a call may: calls of such an entity would stand
+// behind it. Errors wrap store.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
 	if s.closed.Load() {
 		return errClosed
 	}
+	err := s.ping(ctx)
+	if err == nil && s.pending.Load() > 0 {
+		s.redeliver(ctx)
+	}
+	return err
+}
+
+func (s *Store) ping(ctx context.Context) error {
 	r := s.replicas.current.Load()
 	if r == nil {
 		_, err := s.ready(ctx)
@@ -30,6 +41,36 @@ func (s *Store) Ping(ctx context.Context) error {
 		s.lose(r)
 	}
 	return nil
+}
+
+// redeliver has all sent that waits, and returns when nothing is in doubt any more.
+func (s *Store) redeliver(ctx context.Context) {
+	for i := range s.shards {
+		s.shards[i].list(&s.work)
+	}
+	s.work.resume()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.doubts.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return // the server answers all the same
+		}
+	}
+}
+
+// list has the workers come by for all queues that nothing is under way of.
+func (sh *shard) list(w *worker) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, q := range sh.queues {
+		if q.batch == nil && q.has() || q.batch != nil && q.batch.doubt && !q.batch.flying {
+			w.list(q)
+		}
+	}
 }
 
 // Charge charges batches, which are of different entities, and returns an error for

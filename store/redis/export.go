@@ -240,6 +240,7 @@ func (s *Store) restore(r *record) error {
 	q := s.queue(sh, e)
 	q.frozen = append(q.frozen, b)
 	s.pending.Add(int64(len(b.ops)) + 1)
+	s.doubts.Add(1)
 	s.work.list(q)
 	return nil
 }

@@ -164,10 +164,39 @@ func TestCallsDoNotWaitForTheWorkerBehindWhatIsInDoubt(t *testing.T) {
 	b := s.build(q, s.replicas.current.Load())
 	b.flying, b.doubt = false, true // and nobody is to send it
 	s.pending.Add(1)
+	s.doubts.Add(1)
 	sh.mu.Unlock()
 	r := store.Reservation{Entity: e, Lease: time.Minute, Takes: []store.Take{{Rule: tokens, Limit: 10, Need: 1}}}
 	var got [1]store.Result
 	if _, err := s.Reserve(t.Context(), &r, got[:]); err != nil || got[0].Used != 7 {
 		t.Errorf("used %d, %v", got[0].Used, err)
 	}
+}
+
+// A circuit that a ping closes must find the way free.
+func TestPingsDeliverWhatIsInDoubt(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server, 1)
+	s := open(t, Options{Addresses: []string{proxy.Addr()}, Timeout: time.Second})
+	ledgers := make([]ledger, 5)
+	work(t, s, ledgers, 1)
+	proxy.Set(redistest.Faults{Requests: 1, Hang: true})
+	work(t, s, ledgers, 1)
+	if s.doubts.Load() == 0 {
+		t.Fatal("nothing is in doubt")
+	}
+	// The next attempts of workers are far off.
+	for end := time.Now().Add(10 * time.Second); s.doubts.Load() > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		s.work.mu.Lock()
+		failures := s.work.failures
+		s.work.mu.Unlock()
+		if failures > 2 {
+			break
+		}
+	}
+	proxy.Set(redistest.Faults{})
+	if err := s.Ping(t.Context()); err != nil || s.doubts.Load() != 0 {
+		t.Errorf("%d are in doubt after a ping, %v", s.doubts.Load(), err)
+	}
+	agree(t, s, ledgers)
 }

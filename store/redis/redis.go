@@ -85,6 +85,7 @@ type Store struct {
 	seeds   [2]maphash.Seed
 	shards  [shards]shard
 	pending atomic.Int64 // what is queued or under way, but for calls
+	doubts  atomic.Int64 // batches that may have been applied
 
 	work   worker
 	closed atomic.Bool

@@ -33,7 +33,7 @@ func (s *Store) ping(ctx context.Context) error {
 		_, err := s.ready(ctx)
 		return err
 	}
-	again, err := s.claimNumber(ctx, r.number)
+	again, err := s.claimNumber(ctx, r.number, leased)
 	if err != nil {
 		return unavailable(err)
 	}

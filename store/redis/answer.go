@@ -172,12 +172,7 @@ func (c *call) finish(t *store.Ticket, err error) {
 func (s *Store) complete(q *queue, b *batch, r *reading) {
 	switch r.verdict {
 	case passed:
-		// Batches of a replica are sent in order. So another's was applied before that
-		// which the server knows of.
-		if !b.restored {
-			s.passed(b.replica, r.then)
-			s.again(q, b)
-		}
+		s.overtaken(q, b, r.then)
 		return
 	case applied:
 		s.skew.Store(r.then - b.sent.UnixMilli())
@@ -196,6 +191,25 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 	}
 	for i, c := range b.calls {
 		s.decided(q, c, &r.calls[i])
+	}
+}
+
+// overtaken is for a batch after which the server has applied another of the same
+// replica or origin. Both send theirs in order.
+func (s *Store) overtaken(q *queue, b *batch, last int64) {
+	switch {
+	case b.origin != "": // whoever restored it has gone on
+	case b.restored:
+		// So has its process, or it is another's number since.
+		s.report(errOvertaken)
+	default:
+		// Two have the same number, since one was away for longer than its lease. What
+		// was sent once more may be charged twice then, rather than never.
+		if b.doubt {
+			s.report(errOvertaken)
+		}
+		s.passed(b.replica, last)
+		s.again(q, b)
 	}
 }
 

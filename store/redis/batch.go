@@ -20,8 +20,10 @@ const (
 
 // batch is what is sent of a queue at once. Its queue's lock guards it.
 type batch struct {
-	// replica and number tell it apart from all others of the entity.
+	// replica and number tell it apart from all others of the entity, or if it was
+	// exported before it was sent, origin and number.
 	replica int
+	origin  string
 	number  int64
 
 	ops   []*op
@@ -153,17 +155,25 @@ func (s *Store) encode(q *queue, b *batch) {
 		}
 		e.take(c, s.grid)
 	}
-	b.args = s.head(&e, b.replica, b.number, ops, q.entity)
+	b.args = s.head(&e, b.field(), b.number, ops, q.entity)
+}
+
+// field is where the server remembers the last batch of whom it is of.
+func (b *batch) field() string {
+	if b.origin != "" {
+		return "q" + b.origin
+	}
+	return "q" + strconv.Itoa(b.replica)
 }
 
 // head puts what comes first before the ops.
-func (s *Store) head(e *encoder, replica int, number int64, ops int, name store.Entity) []any {
+func (s *Store) head(e *encoder, field string, number int64, ops int, name store.Entity) []any {
 	consumer := ""
 	if name.Consumer != "" && !plain(name.Consumer) {
 		consumer = name.Consumer
 	}
 	head := make([]any, 0, 5+3*len(e.rules)+len(e.args))
-	head = append(head, "q"+strconv.Itoa(replica), number, len(e.rules), 6+3*len(e.rules)+ops, consumer)
+	head = append(head, field, number, len(e.rules), 6+3*len(e.rules)+ops, consumer)
 	at := e.now.UnixMilli() + s.skew.Load()
 	for _, r := range e.rules {
 		letter, param := window(r, at)

@@ -123,9 +123,7 @@ func (s *Store) charge(b *store.Batch) []any {
 	}
 	e := encoder{now: s.now()}
 	e.settle(o)
-	args := s.head(&e, 0, b.Seq, len(e.args), b.Entity)
-	args[0] = "q" + b.Origin
-	return args
+	return s.head(&e, "q"+b.Origin, b.Seq, len(e.args), b.Entity)
 }
 
 // charged returns nil if a batch was applied, now or before, or a later one was.

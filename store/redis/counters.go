@@ -293,7 +293,7 @@ func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule
 		for _, r := range rules {
 			e.add(e.rule(r))
 		}
-		reply, err := s.apply.run(ctx, s.client, s.key(name), s.head(&e, 0, 0, 0, name)...)
+		reply, err := s.apply.run(ctx, s.client, s.key(name), s.head(&e, "q", 0, 0, name)...)
 		if err == nil {
 			r, err = b.read(reply)
 		}

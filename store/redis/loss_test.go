@@ -5,9 +5,11 @@ package redis
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -312,7 +314,7 @@ func TestWhatIsPendingOutlivesTheProcess(t *testing.T) {
 	}
 	agree(t, second, ledgers)
 
-	// And if the first has sent nothing since.
+	// And if the first has sent nothing since, nor what came in after its last attempt.
 	proxy.Set(redistest.Faults{Replies: 1})
 	work(t, second, ledgers, 2)
 	exported = second.Export()
@@ -326,4 +328,58 @@ func TestWhatIsPendingOutlivesTheProcess(t *testing.T) {
 	agree(t, third, ledgers)
 	proxy.Set(redistest.Faults{})
 	agree(t, second, ledgers) // it finds that all has been applied
+}
+
+// A process that comes back after its number has become another's still has all that
+// it had not sent charged, in whatever order its records are kept.
+func TestWhatIsPendingOutlivesTheReplicasNumber(t *testing.T) {
+	server, o := single(t)
+	var down atomic.Bool
+	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if down.Load() {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	first := New(o)
+	e := store.Entity{Instance: "loss", Consumer: "app"}
+	reserve := func(s *Store) *store.Ticket {
+		r := store.Reservation{Entity: e, Lease: time.Minute, Takes: []store.Take{{Rule: tokens, Limit: 1 << 50, Need: 1, Hold: 1}}}
+		k, err := s.Reserve(t.Context(), &r, make([]store.Result, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	tickets := []*store.Ticket{reserve(first), reserve(first), reserve(first)}
+	down.Store(true)
+	first.work.stop() // nothing is sent any more
+	var exported [][]byte
+	for i, k := range tickets {
+		first.Settle(k, []int64{int64(1000 * (i + 1))})
+		exported = first.Export()
+	}
+	if err := first.client.Close(); err != nil || len(exported) != len(tickets) {
+		t.Fatalf("%d records, %v", len(exported), err)
+	}
+	server.Client().Del(t.Context(), first.leaseKey(0)) // the lease is over
+	o.dialer = nil
+	second := open(t, o)
+	second.Settle(reserve(second), []int64{5})
+	if err := second.drain(t.Context()); err != nil || second.replicas.current.Load().number != 0 {
+		t.Fatal(err)
+	}
+	o.Identity = first.Identity()
+	third := open(t, o)
+	slices.Reverse(exported)
+	if err := third.Restore(exported); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got [1]store.Result
+	if err := third.Read(t.Context(), e, []*store.Rule{tokens}, got[:]); err != nil || got[0].Used != 6005 || got[0].Held != 0 {
+		t.Errorf("used %d of 6005, held %d, %v", got[0].Used, got[0].Held, err)
+	}
 }

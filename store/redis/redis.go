@@ -79,6 +79,7 @@ type Store struct {
 	apply, claim, release *script
 
 	replicas replicas
+	origin   origin
 	// skew is how far the server's clock is ahead, in milliseconds.
 	skew atomic.Int64
 
@@ -112,6 +113,7 @@ func New(o Options) *Store {
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 	s.replicas.init(o.Identity)
+	s.origin.init()
 	s.work.init(s)
 	return s
 }

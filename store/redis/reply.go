@@ -23,6 +23,10 @@ const movesMost = 2
 // same number, since it may have been applied.
 var errNotUnderstood = errors.New("counting in Redis: a reply is not understood; is there a proxy that changes it?")
 
+// errOvertaken is what an operator is told of a batch of which it cannot be known
+// whether it was applied.
+var errOvertaken = errors.New("counting in Redis: a replica was away for longer than its number is kept for it; what it charged last may be missing or doubled")
+
 // reading is what a reply says.
 type reading struct {
 	verdict string

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
@@ -44,31 +45,40 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		return errs
 	}
 	pipe := s.client.Pipeline()
-	cmds := make([]command, len(batches))
+	cmds := make([]command, 0, len(batches))
+	of := make([]int, 0, len(batches)) // the batches of the commands
 	for i := range batches {
 		b := &batches[i]
-		cmds[i] = s.apply.call(ctx, s.key(b.Entity), s.charge(b))
-		_ = pipe.Process(ctx, cmds[i]) // queues only
+		key := s.key(b.Entity)
+		for n, lines := 0, b.Lines; n == 0 || len(lines) > 0; n++ {
+			part := lines[:min(len(lines), rulesMost)]
+			lines = lines[len(part):]
+			cmd := s.apply.call(ctx, key, s.charge(b, n, part))
+			_ = pipe.Process(ctx, cmd) // queues only
+			cmds, of = append(cmds, cmd), append(of, i)
+		}
 		s.forget(b.Entity)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i := range cmds {
-		reply, err := s.apply.text(ctx, s.client, cmds[i])
-		switch {
-		case err != nil:
-			errs[i] = unavailable(err)
-		case !charged(reply):
-			errs[i] = unavailable(errReply)
+	for i, cmd := range cmds {
+		reply, err := s.apply.text(ctx, s.client, cmd)
+		if err == nil && !charged(reply) {
+			err = errReply
+		}
+		if err != nil {
+			errs[of[i]] = unavailable(err)
 		}
 	}
 	return errs
 }
 
-// charge returns the script's arguments. A batch has a field of its origin's, where
-// its number is kept like that of a replica's last batch.
-func (s *Store) charge(b *store.Batch) []any {
+// charge returns the script's arguments for a part of a batch, of as many lines as a
+// script can take. A batch has a field of its origin's, where its number is kept like
+// that of a replica's last batch; so has each of its parts, since some may be applied
+// and others not.
+func (s *Store) charge(b *store.Batch, part int, lines []store.Amount) []any {
 	o := &op{kind: settling, at: b.At}
-	for _, a := range b.Lines {
+	for _, a := range lines {
 		l := line{rule: a.Rule, used: max(0, a.Amount)}
 		if a.Amount < 0 {
 			start, _ := a.Rule.Window.Span(b.At.UnixMilli())
@@ -79,7 +89,11 @@ func (s *Store) charge(b *store.Batch) []any {
 	e := encoder{now: s.now()}
 	e.settle(o)
 	args := s.head(&e, 0, b.Seq, len(e.args), b.Entity)
-	args[0] = "q" + b.Origin
+	field := "q" + b.Origin
+	if part > 0 {
+		field += "." + strconv.Itoa(part)
+	}
+	args[0] = field
 	return args
 }
 

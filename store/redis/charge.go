@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -86,34 +87,50 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		return errs
 	}
 	pipe := s.client.Pipeline()
-	cmds := make([]command, len(batches))
+	parts := make([]chargePart, 0, len(batches))
 	for i := range batches {
 		b := &batches[i]
-		cmds[i] = s.apply.call(ctx, s.key(b.Entity), s.charge(b))
-		_ = pipe.Process(ctx, cmds[i]) // queues only
+		key := s.key(b.Entity)
+		for n, lines := 0, b.Lines; n == 0 || len(lines) > 0; n++ {
+			p := chargePart{batch: i, n: n, lines: lines[:min(len(lines), rulesMost)]}
+			lines = lines[len(p.lines):]
+			p.cmd = s.apply.call(ctx, key, s.charge(b, &p))
+			_ = pipe.Process(ctx, p.cmd) // queues only
+			parts = append(parts, p)
+		}
 		s.forget(b.Entity)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i := range cmds {
-		reply, err := s.apply.text(ctx, s.client, cmds[i])
+	for i := range parts {
+		p := &parts[i]
+		b := &batches[p.batch]
+		reply, err := s.apply.text(ctx, s.client, p.cmd)
 		for moved := 0; err == nil; moved++ {
 			if err = s.charged(reply); !errors.Is(err, errClock) || moved == movesMost {
 				break
 			}
-			reply, err = s.apply.run(ctx, s.client, s.key(batches[i].Entity), s.charge(&batches[i])...)
+			reply, err = s.apply.run(ctx, s.client, s.key(b.Entity), s.charge(b, p)...)
 		}
 		if err != nil {
-			errs[i] = unavailable(err)
+			errs[p.batch] = unavailable(err)
 		}
 	}
 	return errs
 }
 
-// charge returns the script's arguments. A batch has a field of its origin's, where
-// its number is kept like that of a replica's last batch.
-func (s *Store) charge(b *store.Batch) []any {
+// chargePart is as many lines of a batch as a script can take.
+type chargePart struct {
+	batch, n int // which of the batches, and of its parts
+	lines    []store.Amount
+	cmd      command
+}
+
+// charge returns the script's arguments for a part of a batch. A batch has a field of
+// its origin's, where its number is kept like that of a replica's last batch; so has
+// each of its parts, since some may be applied and others not.
+func (s *Store) charge(b *store.Batch, p *chargePart) []any {
 	o := &op{kind: settling, at: b.At}
-	for _, a := range b.Lines {
+	for _, a := range p.lines {
 		l := line{rule: a.Rule, used: max(0, a.Amount)}
 		if a.Amount < 0 {
 			start, _ := a.Rule.Window.Span(b.At.UnixMilli())
@@ -123,7 +140,11 @@ func (s *Store) charge(b *store.Batch) []any {
 	}
 	e := encoder{now: s.now()}
 	e.settle(o)
-	return s.head(&e, "q"+b.Origin, b.Seq, len(e.args), b.Entity)
+	field := "q" + b.Origin
+	if p.n > 0 {
+		field += "." + strconv.Itoa(p.n)
+	}
+	return s.head(&e, field, b.Seq, len(e.args), b.Entity)
 }
 
 // charged returns nil if a batch was applied, now or before, or a later one was.

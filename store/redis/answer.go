@@ -3,8 +3,6 @@ package redis
 import (
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -27,30 +25,53 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	b.flying = false
+	var r reading
+	if err == nil {
+		r, err = b.read(reply)
+	}
+	if err == nil && r.verdict == otherTime {
+		s.skew.Store(r.then - b.sent.UnixMilli())
+		if b.moved++; b.moved <= movesMost {
+			s.encode(q, b)
+			return b
+		}
+		err = errClock
+	}
 	switch {
 	case err == nil:
 		s.work.succeeded()
-		q.batch = nil
+		q.batch, q.failures, q.answered = nil, 0, time.Now()
 		s.settlePending(b)
-		s.complete(q, b, reply)
+		s.complete(q, b, &r)
 	case untouched(err) && !b.doubt:
+		// The next would find the same, and so on without a pause.
 		q.batch = nil
 		s.dissolve(q, b, unavailable(err))
-		if len(q.calls) == 0 && q.has() {
-			s.work.later(q, retryDelay(b.tries))
-			return nil
+		s.turnAway(q, unavailable(err))
+		if q.has() {
+			s.work.later(q)
 		}
+		q.idle()
+		return nil
 	default:
+		if errors.Is(err, errReply) && !b.told {
+			b.told = true
+			s.report(errNotUnderstood)
+		}
 		if !b.doubt {
 			b.doubt = true
 			s.pending.Add(1)
+			s.doubts.Add(1)
 		}
 		if lost(err) && b.tries < triesMost && s.now().Before(b.until) {
 			s.encode(q, b)
 			return b
 		}
 		b.giveUp(unavailable(err))
-		s.work.later(q, retryDelay(b.tries))
+		if untouched(err) {
+			s.turnAway(q, unavailable(err))
+		}
+		s.work.later(q)
 		return nil
 	}
 	if q.waited() {
@@ -74,6 +95,7 @@ func (s *Store) settlePending(b *batch) {
 	n := int64(len(b.ops))
 	if b.doubt {
 		n++
+		s.doubts.Add(-1)
 	}
 	s.pending.Add(-n)
 }
@@ -98,6 +120,14 @@ func (s *Store) dissolve(q *queue, b *batch, err error) {
 	for _, c := range b.calls {
 		c.finish(nil, err)
 	}
+}
+
+// turnAway tells those who wait for what is queued that it cannot be sent. What must
+// be settled waits on.
+func (s *Store) turnAway(q *queue, err error) {
+	b := &batch{ops: append(q.ops, q.renewals...), calls: q.calls}
+	q.ops, q.renewals, q.calls = nil, nil, nil
+	s.dissolve(q, b, err)
 }
 
 // giveUp tells those who wait that nothing is known. The batch is sent again
@@ -138,38 +168,19 @@ func (c *call) finish(t *store.Ticket, err error) {
 	c.done = nil
 }
 
-var errReply = errors.New("reply is not understood")
-
 // complete takes in the reply of a batch that was applied, now or before.
-func (s *Store) complete(q *queue, b *batch, reply string) {
-	w := words{rest: reply}
-	verdict := w.next()
-	then := w.number()
-	switch {
-	case w.bad || verdict != "A" && verdict != "D" && verdict != "F":
-		err := unavailable(errReply)
-		for _, o := range b.ops {
-			o.tell(err)
-		}
-		for _, c := range b.calls {
-			c.finish(nil, err)
-		}
+func (s *Store) complete(q *queue, b *batch, r *reading) {
+	switch r.verdict {
+	case passed:
+		s.overtaken(q, b, r.then)
 		return
-	case verdict == "F":
-		// Batches of a replica are sent in order. So another's was applied before that
-		// which the server knows of.
-		if !b.restored {
-			s.passed(b.replica, then)
-			s.again(q, b)
-		}
-		return
-	case verdict == "A":
-		s.skew.Store(then - b.sent.UnixMilli())
+	case applied:
+		s.skew.Store(r.then - b.sent.UnixMilli())
 	}
 	for _, o := range b.ops {
 		switch o.kind {
 		case renewing:
-			o.renewed(s.deadline(then, o.lease))
+			o.renewed(s.deadline(r.then, o.lease))
 		case adjusting:
 			if o.gone {
 				s.undo(q, o)
@@ -179,21 +190,40 @@ func (s *Store) complete(q *queue, b *batch, reply string) {
 		o.tell(nil)
 	}
 	for i, c := range b.calls {
-		r := outcome{verdict: w.next(), lapse: w.number(), then: then, before: verdict == "D"}
-		if b.asked[i] {
-			r.states(&w, len(c.takes))
+		s.decided(q, c, &r.calls[i])
+	}
+}
+
+// overtaken is for a batch after which the server has applied another of the same
+// replica or origin. Both send theirs in order.
+func (s *Store) overtaken(q *queue, b *batch, last int64) {
+	switch {
+	case b.origin != "": // whoever restored it has gone on
+	case b.restored:
+		// So has its process, or it is another's number since.
+		s.report(errOvertaken)
+	default:
+		// Two have the same number, since one was away for longer than its lease. What
+		// was sent once more may be charged twice then, rather than never.
+		if b.doubt {
+			s.report(errOvertaken)
 		}
-		if w.bad {
-			c.finish(nil, unavailable(errReply))
-			continue
-		}
-		s.decided(q, c, &r)
+		s.passed(b.replica, last)
+		s.again(q, b)
 	}
 }
 
 // again queues a batch anew whose number the server has passed.
 func (s *Store) again(q *queue, b *batch) {
-	q.ops = append(b.ops, q.ops...)
+	var ops, renewals []*op
+	for _, o := range b.ops {
+		if o.kind == renewing {
+			renewals = append(renewals, o)
+		} else {
+			ops = append(ops, o)
+		}
+	}
+	q.ops, q.renewals = append(ops, q.ops...), append(renewals, q.renewals...)
 	s.pending.Add(int64(len(b.ops)))
 	waiting := slices.DeleteFunc(b.calls, func(c *call) bool { return c.gone })
 	q.calls = append(waiting, q.calls...)
@@ -224,46 +254,4 @@ func (s *Store) undo(q *queue, o *op) {
 		undone.lines = append(undone.lines, line{rule: l.rule, used: counter.Sub(0, l.used)})
 	}
 	s.push(q, undone)
-}
-
-// outcome is what the script says of a call.
-type outcome struct {
-	verdict string
-	lapse   int64
-	then    int64
-	// before is set if the batch was applied before; states are of now then, and
-	// not those that were found.
-	before bool
-	found  []found
-}
-
-// found is the state of a counter as the script found it.
-type found struct {
-	counter.State
-	held int64
-}
-
-func (r *outcome) states(w *words, n int) {
-	r.found = make([]found, n)
-	for i := range r.found {
-		r.found[i] = found{counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}, w.number()}
-	}
-}
-
-// words reads a reply, which is numbers and words with a space between any two.
-type words struct {
-	rest string
-	bad  bool
-}
-
-func (w *words) next() string {
-	word, rest, _ := strings.Cut(w.rest, " ")
-	w.rest, w.bad = rest, w.bad || word == ""
-	return word
-}
-
-func (w *words) number() int64 {
-	n, err := strconv.ParseInt(w.next(), 10, 64)
-	w.bad = w.bad || err != nil
-	return n
 }

@@ -9,6 +9,7 @@
 --   5 the consumer's name, where the key does not say it
 --   per rule: field, kind (n none, c calendar, f fixed, r rolling, b bucket), and
 --     c "the edges before, at the start, at the end and after", f r length, b "length refill"
+--   "d" if the batch may have been sent before
 --   then any of
 --     s age n {rule used nback {start amount} nrelease {deadline amount}}   settle
 --     m lease grid n {rule deadline amount}                                 renew
@@ -19,7 +20,9 @@
 --     x                                                                     nobody waits for it
 --
 -- The reply is words: "A now", or "D then" if the batch was applied before, or
--- "F last" if the replica is past it; then of each call "1" or "0" for admitted or
+-- "F last" if the replica is past it, or "T now" if now is in none of the windows of
+-- the calendar that were sent, which ends it without any effect: a clock has been
+-- put forward or back. Then follows of each call "1" or "0" for admitted or
 -- not, with ":" and what was got of each take with most; when the first of what is
 -- held lapses, or 0; and of each take the start, used, prev and held that it found,
 -- or if D, that there are now.
@@ -42,10 +45,16 @@ local C = {}
 for i = 1, rules do
   local p = 3 + 3 * i
   C[i] = load(ARGV[p], ARGV[p + 1], ARGV[p + 2], values[i + 1], now)
+  if C[i].off then return fmt('T %d', now) end
 end
 
 local p = 6 + 3 * rules
 local outcome, timed = {}, false
+
+-- What was sent first may come after this. So a batch that may have been sent before
+-- is remembered even if it changes nothing.
+local doubted = ARGV[p] == 'd'
+if doubted then p = p + 1 end
 
 local function deadline()
   local lease, grid = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
@@ -208,7 +217,7 @@ for i = 1, rules do
     end
   end
 end
-if #set == 0 and #gone == 0 then return concat(out, ' ') end
+if #set == 0 and #gone == 0 and not doubted then return concat(out, ' ') end
 
 set[#set + 1] = ARGV[1]
 set[#set + 1] = fmt('%d', number) .. (timed and fmt(' %d ', now) .. concat(outcome, ' ') or '')

@@ -20,8 +20,10 @@ const (
 
 // batch is what is sent of a queue at once. Its queue's lock guards it.
 type batch struct {
-	// replica and number tell it apart from all others of the entity.
+	// replica and number tell it apart from all others of the entity, or if it was
+	// exported before it was sent, origin and number.
 	replica int
+	origin  string
 	number  int64
 
 	ops   []*op
@@ -33,7 +35,9 @@ type batch struct {
 	sent   time.Time
 	until  time.Time // when those who wait give up
 	tries  int
+	moved  int  // how often the server found it to be of another time
 	doubt  bool // it may have been applied
+	told   bool // that its reply is not understood
 	flying bool
 	// frozen is set where others may send it, too, so that it stays as it is;
 	// restored where it is another's.
@@ -54,6 +58,7 @@ func (s *Store) build(q *queue, r *replica) *batch {
 			q.ops = nil
 			b.call(q)
 		}
+		b.renew(q)
 	}
 	b.until = s.now().Add(s.timeout)
 	q.batch = b
@@ -61,13 +66,16 @@ func (s *Store) build(q *queue, r *replica) *batch {
 	return b
 }
 
+// resend takes the batch in doubt, which is on no way, up again.
+func (s *Store) resend(q *queue) {
+	q.batch.until = s.now().Add(s.timeout)
+	s.encode(q, q.batch)
+}
+
 // bounded returns the first ops, as many as go in a batch.
 func bounded(ops []*op) []*op {
 	rules := 0
 	for i, o := range ops {
-		if o.kind == renewing {
-			o.dropSettled()
-		}
 		rules += o.rules()
 		if i == opsMost || i > 0 && rules > rulesMost {
 			return ops[:i:i]
@@ -94,6 +102,25 @@ func (b *batch) call(q *queue) {
 	}
 }
 
+// renew takes renewals into the batch: one where others wait, so that of these and
+// those neither stands behind all of the other; else as many as go.
+func (b *batch) renew(q *queue) {
+	alone := len(b.ops)+len(b.calls) == 0
+	rules, n := 0, 0
+	for _, o := range q.renewals {
+		o.dropSettled()
+		rules += o.rules()
+		if n > 0 && (!alone || rules > rulesMost) {
+			break
+		}
+		n++
+	}
+	b.ops = append(b.ops, q.renewals[:n]...)
+	if q.renewals = q.renewals[n:]; len(q.renewals) == 0 {
+		q.renewals = nil
+	}
+}
+
 // rules is how many counters the op changes at most.
 func (o *op) rules() int {
 	n := len(o.lines)
@@ -108,6 +135,9 @@ func (s *Store) encode(q *queue, b *batch) {
 	b.sent, b.flying = s.now(), true
 	b.tries++
 	e := encoder{now: b.sent, rules: make([]*store.Rule, 0, 8), args: make([]any, 0, 64)}
+	if b.doubt {
+		e.add("d")
+	}
 	for _, o := range b.ops {
 		if o.kind == renewing {
 			e.renew(o, s.grid)
@@ -125,17 +155,25 @@ func (s *Store) encode(q *queue, b *batch) {
 		}
 		e.take(c, s.grid)
 	}
-	b.args = s.head(&e, b.replica, b.number, ops, q.entity)
+	b.args = s.head(&e, b.field(), b.number, ops, q.entity)
+}
+
+// field is where the server remembers the last batch of whom it is of.
+func (b *batch) field() string {
+	if b.origin != "" {
+		return "q" + b.origin
+	}
+	return "q" + strconv.Itoa(b.replica)
 }
 
 // head puts what comes first before the ops.
-func (s *Store) head(e *encoder, replica int, number int64, ops int, name store.Entity) []any {
+func (s *Store) head(e *encoder, field string, number int64, ops int, name store.Entity) []any {
 	consumer := ""
 	if name.Consumer != "" && !plain(name.Consumer) {
 		consumer = name.Consumer
 	}
 	head := make([]any, 0, 5+3*len(e.rules)+len(e.args))
-	head = append(head, "q"+strconv.Itoa(replica), number, len(e.rules), 6+3*len(e.rules)+ops, consumer)
+	head = append(head, field, number, len(e.rules), 6+3*len(e.rules)+ops, consumer)
 	at := e.now.UnixMilli() + s.skew.Load()
 	for _, r := range e.rules {
 		letter, param := window(r, at)

@@ -90,11 +90,39 @@ func TestReplicasTakeTheirOwnNumberBack(t *testing.T) {
 	if err != nil || r.number != 3 || again.Identity() != fourth.Identity() {
 		t.Errorf("number %d, %q after %q, %v", r.number, again.Identity(), fourth.Identity(), err)
 	}
-	if ttl := server.Client().PTTL(t.Context(), "replica:3").Val(); ttl <= leased-time.Hour || ttl > leased {
-		t.Errorf("leased for %s", ttl)
+	for _, want := range []time.Duration{leasedFirst, leased} {
+		if ttl := server.Client().PTTL(t.Context(), "replica:3").Val(); ttl <= want/2 || ttl > want {
+			t.Errorf("leased for %s of %s", ttl, want)
+		}
+		again.renewLease()
 	}
 	if err := fourth.client.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A fleet whose processes crash over and over leases many numbers.
+func TestFreeNumbersAreFoundInFewRoundTrips(t *testing.T) {
+	server := redistest.Start(t)
+	pipe := server.Client().Pipeline()
+	const taken = searched + 100
+	for i := range taken {
+		pipe.Set(t.Context(), "replica:"+strconv.Itoa(i), "another", time.Hour)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, Options{Addresses: []string{server.Addr()}})
+	before := evaluations(t, server.Client())
+	r, err := s.replica(t.Context())
+	if err != nil || r.number != taken {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if n := evaluations(t, server.Client()) - before; n > 4 {
+		t.Errorf("%d numbers were tried", n)
+	}
+	if r, err := s.claimAmong(t.Context(), 0, searched); r != nil || err != nil {
+		t.Errorf("claimed %+v, %v", r, err)
 	}
 }
 

@@ -2,6 +2,9 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"strconv"
+	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
@@ -11,17 +14,27 @@ import (
 // meanwhile, and has their charges taken here afterwards.
 
 // Ping returns nil if the server answers and takes writes: it claims the replica's
-// number, or keeps it. Errors wrap store.ErrUnavailable.
+// number, or keeps it. What waits for the server is sent then, and for what is in
+// doubt Ping waits, for as long as a call may: calls of such an entity would stand
+// behind it. Errors wrap store.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
 	if s.closed.Load() {
 		return errClosed
 	}
+	err := s.ping(ctx)
+	if err == nil && s.pending.Load() > 0 {
+		s.redeliver(ctx)
+	}
+	return err
+}
+
+func (s *Store) ping(ctx context.Context) error {
 	r := s.replicas.current.Load()
 	if r == nil {
 		_, err := s.ready(ctx)
 		return err
 	}
-	again, err := s.claimNumber(ctx, r.number)
+	again, err := s.claimNumber(ctx, r.number, leased)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -29,6 +42,36 @@ func (s *Store) Ping(ctx context.Context) error {
 		s.lose(r)
 	}
 	return nil
+}
+
+// redeliver has all sent that waits, and returns when nothing is in doubt any more.
+func (s *Store) redeliver(ctx context.Context) {
+	for i := range s.shards {
+		s.shards[i].list(&s.work)
+	}
+	s.work.resume()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.doubts.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return // the server answers all the same
+		}
+	}
+}
+
+// list has the workers come by for all queues that nothing is under way of.
+func (sh *shard) list(w *worker) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, q := range sh.queues {
+		if q.batch == nil && q.has() || q.batch != nil && q.batch.doubt && !q.batch.flying {
+			w.list(q)
+		}
+	}
 }
 
 // Charge charges batches, which are of different entities, and returns an error for
@@ -44,31 +87,50 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		return errs
 	}
 	pipe := s.client.Pipeline()
-	cmds := make([]command, len(batches))
+	parts := make([]chargePart, 0, len(batches))
 	for i := range batches {
 		b := &batches[i]
-		cmds[i] = s.apply.call(ctx, s.key(b.Entity), s.charge(b))
-		_ = pipe.Process(ctx, cmds[i]) // queues only
+		key := s.key(b.Entity)
+		for n, lines := 0, b.Lines; n == 0 || len(lines) > 0; n++ {
+			p := chargePart{batch: i, n: n, lines: lines[:min(len(lines), rulesMost)]}
+			lines = lines[len(p.lines):]
+			p.cmd = s.apply.call(ctx, key, s.charge(b, &p))
+			_ = pipe.Process(ctx, p.cmd) // queues only
+			parts = append(parts, p)
+		}
 		s.forget(b.Entity)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i := range cmds {
-		reply, err := s.apply.text(ctx, s.client, cmds[i])
-		switch {
-		case err != nil:
-			errs[i] = unavailable(err)
-		case !charged(reply):
-			errs[i] = unavailable(errReply)
+	for i := range parts {
+		p := &parts[i]
+		b := &batches[p.batch]
+		reply, err := s.apply.text(ctx, s.client, p.cmd)
+		for moved := 0; err == nil; moved++ {
+			if err = s.charged(reply); !errors.Is(err, errClock) || moved == movesMost {
+				break
+			}
+			reply, err = s.apply.run(ctx, s.client, s.key(b.Entity), s.charge(b, p)...)
+		}
+		if err != nil {
+			errs[p.batch] = unavailable(err)
 		}
 	}
 	return errs
 }
 
-// charge returns the script's arguments. A batch has a field of its origin's, where
-// its number is kept like that of a replica's last batch.
-func (s *Store) charge(b *store.Batch) []any {
+// chargePart is as many lines of a batch as a script can take.
+type chargePart struct {
+	batch, n int // which of the batches, and of its parts
+	lines    []store.Amount
+	cmd      command
+}
+
+// charge returns the script's arguments for a part of a batch. A batch has a field of
+// its origin's, where its number is kept like that of a replica's last batch; so has
+// each of its parts, since some may be applied and others not.
+func (s *Store) charge(b *store.Batch, p *chargePart) []any {
 	o := &op{kind: settling, at: b.At}
-	for _, a := range b.Lines {
+	for _, a := range p.lines {
 		l := line{rule: a.Rule, used: max(0, a.Amount)}
 		if a.Amount < 0 {
 			start, _ := a.Rule.Window.Span(b.At.UnixMilli())
@@ -78,16 +140,21 @@ func (s *Store) charge(b *store.Batch) []any {
 	}
 	e := encoder{now: s.now()}
 	e.settle(o)
-	args := s.head(&e, 0, b.Seq, len(e.args), b.Entity)
-	args[0] = "q" + b.Origin
-	return args
+	field := "q" + b.Origin
+	if p.n > 0 {
+		field += "." + strconv.Itoa(p.n)
+	}
+	return s.head(&e, field, b.Seq, len(e.args), b.Entity)
 }
 
-// charged tells whether a batch was applied, now or before, or a later one was.
-func charged(reply string) bool {
-	w := words{rest: reply}
-	verdict := w.next()
-	return verdict == "A" || verdict == "D" || verdict == "F"
+// charged returns nil if a batch was applied, now or before, or a later one was.
+func (s *Store) charged(reply string) error {
+	r, err := new(batch).read(reply)
+	if err == nil && r.verdict == otherTime {
+		s.skew.Store(r.then - s.now().UnixMilli())
+		return errClock
+	}
+	return err
 }
 
 // forget drops the remembered refusal of an entity.

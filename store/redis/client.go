@@ -49,7 +49,9 @@ func connect(o *Options) goredis.UniversalClient {
 
 		// A batch is sent again by its number, never blindly.
 		MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
+		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
+		// Sooner than the call's own time is up, or it could not be told from silence.
+		PoolTimeout:           o.Timeout / 2,
 		ContextTimeoutEnabled: true,
 
 		PoolSize: connections, MaxActiveConns: connections, ConnMaxIdleTime: idleMost,

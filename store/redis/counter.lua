@@ -29,10 +29,10 @@ local function roll(c, now)
   if c.kind == 'c' then
     local a, b, d, e = match(c.param, '^(%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+)$')
     a, b, d, e = tonumber(a), tonumber(b), tonumber(d), tonumber(e)
+    c.off = now < a or now >= e
     if now < b then start, c.len = a, b - a
     elseif now < d then start, c.len = b, d - b
-    elseif now < e then start, c.len = d, e - d
-    else start, c.len = e, e - d end
+    else start, c.len = d, e - d end
   else
     start = now - now % c.len
   end

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,23 +26,37 @@ func (s *Store) Reserve(ctx context.Context, r *store.Reservation, results []sto
 	if s.refused(sh, r, results) {
 		return nil, nil
 	}
+	since := time.Now()
 	n, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan struct{})
-	c := &call{takes: r.Takes, lease: r.Lease, results: results, done: done}
+	c := &call{takes: r.Takes, lease: r.Lease, results: results, since: since, done: done}
 	sh.mu.Lock()
 	q := s.queue(sh, r.Entity)
+	if len(q.calls) >= waitMost {
+		sh.mu.Unlock()
+		return nil, errBusy
+	}
 	q.calls = append(q.calls, c)
 	s.begin(q, n)
-	if !s.await(ctx, done) && s.withdraw(q, c) {
-		return nil, errTimeout
+	if !s.await(ctx, done, since) {
+		if err := s.withdraw(q, c); err != nil {
+			return nil, err
+		}
 	}
 	return c.ticket, c.err
 }
 
-var errTimeout = fmt.Errorf("counting in Redis: timeout: %w", store.ErrUnavailable)
+// waitMost is how many calls of an entity wait here. It is more than a server that
+// is near takes in the time that a call may wait.
+const waitMost = 4096
+
+var (
+	errTimeout = fmt.Errorf("counting in Redis: timeout: %w", store.ErrUnavailable)
+	errBusy    = fmt.Errorf("counting in Redis: waiting behind other calls: %w", store.ErrBusy)
+)
 
 // ready returns the replica's number.
 func (s *Store) ready(ctx context.Context) (*replica, error) {
@@ -57,12 +72,18 @@ func (s *Store) ready(ctx context.Context) (*replica, error) {
 	return n, err
 }
 
-// begin sends what is queued, unless a batch is under way that it must follow. The
-// shard is locked, and unlocked on return.
+// begin sends what is queued, unless a batch is under way that it must follow. One
+// that is in doubt and on no way is sent first, lest a call wait for the worker that
+// is to send it some time. The shard is locked, and unlocked on return.
 func (s *Store) begin(q *queue, n *replica) {
-	var b *batch
-	if q.batch == nil {
+	b := q.batch
+	switch {
+	case b == nil:
 		b = s.build(q, n)
+	case b.doubt && !b.flying:
+		s.resend(q)
+	default:
+		b = nil
 	}
 	q.shard.mu.Unlock()
 	if b != nil {
@@ -70,16 +91,16 @@ func (s *Store) begin(q *queue, n *replica) {
 	}
 }
 
-// await returns false if the time is up first. A client that has gone away does not
+// await returns false if the time that began at since is up first. A client that has gone away does not
 // end it sooner: connections would be closed for it, and the server's answer would
 // be missed.
-func (s *Store) await(ctx context.Context, done <-chan struct{}) bool {
+func (s *Store) await(ctx context.Context, done <-chan struct{}, since time.Time) bool {
 	select {
 	case <-done:
 		return true
 	default:
 	}
-	timer := time.NewTimer(s.timeout)
+	timer := time.NewTimer(s.timeout - time.Since(since))
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -91,21 +112,23 @@ func (s *Store) await(ctx context.Context, done <-chan struct{}) bool {
 }
 
 // withdraw takes a call back, or if it has been sent, leaves it to be settled
-// without its caller. It returns false if it was answered meanwhile.
-func (s *Store) withdraw(q *queue, c *call) bool {
+// without its caller. It returns what the caller is to be told, nil if the call was
+// answered meanwhile.
+func (s *Store) withdraw(q *queue, c *call) error {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	if c.done == nil {
-		return false
+		return nil
 	}
 	c.done = nil
+	err := q.late(c.since)
 	if i := slices.Index(q.calls, c); i >= 0 {
 		q.calls = slices.Delete(q.calls, i, i+1)
 		q.idle()
-		return true
+		return err
 	}
 	c.abandon()
-	return true
+	return err
 }
 
 // Settle implements store.Counters.
@@ -197,8 +220,12 @@ func (s *Store) queueRenewals(tickets []*store.Ticket, lease time.Duration) []wa
 		sh := s.shard(e)
 		sh.mu.Lock()
 		live := slices.DeleteFunc(all, func(k *ticket) bool { return k.settled || !k.holds() })
+		lines := 1
+		for _, k := range live {
+			lines = max(lines, len(k.Lines))
+		}
 		// A batch has a bound, so that an op must be below it.
-		for part := range slices.Chunk(live, rulesMost/8) {
+		for part := range slices.Chunk(live, max(1, rulesMost/2/lines)) {
 			o := &op{kind: renewing, at: s.now(), lease: lease, tickets: part, done: make(chan error, 1)}
 			q := s.queue(sh, e)
 			ops = append(ops, waiting{q, o, o.done})
@@ -226,10 +253,12 @@ func (s *Store) cancel(w waiting) error {
 	}
 	w.op.done = nil
 	w.op.gone = true
-	if i := slices.Index(w.q.ops, w.op); i >= 0 {
-		w.q.ops = slices.Delete(w.q.ops, i, i+1)
-		s.pending.Add(-1)
-		w.q.idle()
+	for _, ops := range []*[]*op{&w.q.ops, &w.q.renewals} {
+		if i := slices.Index(*ops, w.op); i >= 0 {
+			*ops = slices.Delete(*ops, i, i+1)
+			s.pending.Add(-1)
+			w.q.idle()
+		}
 	}
 	return errTimeout
 }
@@ -254,26 +283,35 @@ func (s *Store) Read(ctx context.Context, name store.Entity, rules []*store.Rule
 }
 
 func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
-	e := encoder{now: s.now()}
-	e.add("p", len(rules))
-	for _, r := range rules {
-		e.add(e.rule(r))
+	// It asks as a batch that nobody else is in, and that has no number.
+	c := &call{takes: make([]store.Take, len(rules))}
+	b := &batch{calls: []*call{c}, asked: []bool{true}}
+	var r reading
+	for tries := 0; ; tries++ {
+		e := encoder{now: s.now()}
+		e.add("p", len(rules))
+		for _, r := range rules {
+			e.add(e.rule(r))
+		}
+		reply, err := s.apply.run(ctx, s.client, s.key(name), s.head(&e, "q", 0, 0, name)...)
+		if err == nil {
+			r, err = b.read(reply)
+		}
+		if err == nil && r.verdict == otherTime {
+			s.skew.Store(r.then - e.now.UnixMilli())
+			err = errClock
+		}
+		if err == nil {
+			break
+		}
+		if tries+1 == triesMost || !lost(err) && !errors.Is(err, errClock) {
+			return unavailable(err)
+		}
 	}
-	args := s.head(&e, 0, 0, 0, name)
-	reply, err := s.apply.run(ctx, s.client, s.key(name), args...)
-	for tries := 1; err != nil && lost(err) && tries < triesMost; tries++ {
-		reply, err = s.apply.run(ctx, s.client, s.key(name), args...)
-	}
-	if err != nil {
-		return unavailable(err)
-	}
-	w := words{rest: reply}
-	w.next()
-	r := outcome{then: w.number(), verdict: w.next(), lapse: w.number()}
-	if r.states(&w, len(rules)); w.bad {
+	if len(r.calls) == 0 {
 		return unavailable(errReply)
 	}
-	for i, f := range r.found {
+	for i, f := range r.calls[0].found {
 		results[i] = store.Result{Held: f.held}
 		counter.Fill(&results[i], &f.State, rules[i], r.then)
 	}
@@ -293,14 +331,14 @@ func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, n 
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
+	since, done := time.Now(), make(chan error, 1)
 	o := &op{kind: adjusting, at: s.now(), lines: []line{{rule: r, used: n}}, done: done}
 	sh := s.shard(name)
 	sh.mu.Lock()
 	q := s.queue(sh, name)
 	s.push(q, o)
 	s.begin(q, number)
-	timer := time.NewTimer(s.timeout)
+	timer := time.NewTimer(s.timeout - time.Since(since))
 	defer timer.Stop()
 	select {
 	case err = <-done:

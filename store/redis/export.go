@@ -1,9 +1,11 @@
 package redis
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -11,7 +13,9 @@ import (
 
 // What is pending can be taken over by a later process. To that end it is put into
 // batches with their numbers before it is handed out: whoever sends one of them, and
-// however often, it is applied once. Those who wait for a call, an adjustment or a
+// however often, it is applied once. What has not been sent before is numbered under
+// the process's origin, a random name: its replica number may be another's by the
+// time that it is restored. Those who wait for a call, an adjustment or a
 // renewal end with their process, so that these are left out; of calls that were
 // given up but may have been admitted, what they took is kept, to be given back.
 
@@ -20,6 +24,7 @@ type record struct {
 	Instance string       `json:"i"`
 	Consumer string       `json:"c,omitempty"`
 	Replica  int          `json:"r"`
+	Origin   string       `json:"g,omitempty"` // instead of Replica
 	Number   int64        `json:"n"`
 	Ops      []recordOp   `json:"o,omitempty"`
 	Calls    []recordCall `json:"q,omitempty"`
@@ -92,13 +97,6 @@ func (sh *shard) export(out [][]byte, s *Store) [][]byte {
 
 // freeze numbers what is to be settled. The shard is locked.
 func (s *Store) freeze(q *queue) {
-	r := s.replicas.current.Load()
-	if r == nil {
-		r = s.replicas.former.Load()
-	}
-	if r == nil {
-		return // nothing was ever admitted
-	}
 	var left, settles []*op
 	for _, o := range q.ops {
 		if o.kind == settling {
@@ -109,7 +107,7 @@ func (s *Store) freeze(q *queue) {
 	}
 	q.ops = left
 	for len(settles) > 0 {
-		b := &batch{replica: r.number, number: r.next(), frozen: true}
+		b := &batch{origin: s.origin.name, number: s.origin.next(s.now()), frozen: true}
 		b.ops = bounded(settles)
 		settles = settles[len(b.ops):]
 		q.frozen = append(q.frozen, b)
@@ -132,7 +130,7 @@ func (b *batch) empty() bool {
 }
 
 func (b *batch) record(e store.Entity) record {
-	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Number: b.number}
+	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Origin: b.origin, Number: b.number}
 	for _, o := range b.ops {
 		if o.kind != settling {
 			continue
@@ -190,13 +188,19 @@ func recorded(r *store.Rule) recordRule {
 // anything else. The error is of records that cannot be read, which are left out.
 func (s *Store) Restore(records [][]byte) error {
 	var errs []error
+	read := make([]record, 0, len(records))
 	for _, data := range records {
 		var r record
-		err := json.Unmarshal(data, &r)
-		if err == nil {
-			err = s.restore(&r)
+		if err := json.Unmarshal(data, &r); err != nil {
+			errs = append(errs, fmt.Errorf("restoring a batch: %w", err))
+			continue
 		}
-		if err != nil {
+		read = append(read, r)
+	}
+	// Those of an origin must be sent in order, whatever order they were kept in.
+	slices.SortStableFunc(read, func(a, b record) int { return cmp.Compare(a.Number, b.Number) })
+	for i := range read {
+		if err := s.restore(&read[i]); err != nil {
 			errs = append(errs, fmt.Errorf("restoring a batch: %w", err))
 		}
 	}
@@ -204,9 +208,12 @@ func (s *Store) Restore(records [][]byte) error {
 }
 
 func (s *Store) restore(r *record) error {
-	b := &batch{replica: r.Replica, number: r.Number, frozen: true, restored: true, doubt: true}
+	b := &batch{replica: r.Replica, origin: r.Origin, number: r.Number, frozen: true, restored: true, doubt: true}
 	if r.Number <= 0 || r.Replica < 0 || r.Replica >= replicasMost {
 		return fmt.Errorf("number %d of replica %d cannot be", r.Number, r.Replica)
+	}
+	if r.Origin != "" && !isOrigin(r.Origin) {
+		return fmt.Errorf("origin %q is not 16 hexadecimal digits", r.Origin)
 	}
 	for _, from := range r.Ops {
 		o := &op{kind: settling, at: time.UnixMilli(from.At)}
@@ -240,6 +247,7 @@ func (s *Store) restore(r *record) error {
 	q := s.queue(sh, e)
 	q.frozen = append(q.frozen, b)
 	s.pending.Add(int64(len(b.ops)) + 1)
+	s.doubts.Add(1)
 	s.work.list(q)
 	return nil
 }

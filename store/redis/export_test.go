@@ -127,7 +127,7 @@ func TestRecordsThatCannotBeAreLeftOut(t *testing.T) {
 	s := unreachable(t)
 	good := `{"i":"i","r":1,"n":5,"o":[{"a":1,"l":[{"r":{"i":"x","k":"f","l":1000},"u":1}]}]}`
 	for _, bad := range []string{
-		``, `null`, `[]`, `{}`, `{"n":-1}`, `{"n":1,"r":-1}`, `{"n":1,"r":5000}`, good[:len(good)-1],
+		``, `null`, `[]`, `{}`, `{"n":-1}`, `{"n":1,"r":-1}`, `{"n":1,"r":5000}`, `{"n":1,"g":"0123456789ABCDEF"}`, `{"n":1,"g":"0 q"}`, good[:len(good)-1],
 		strings.Replace(good, `"k":"f"`, `"k":"q"`, 1), strings.Replace(good, `1000`, `1`, 1),
 		strings.Replace(good, `"k":"f"`, `"k":"c","u":"day","z":"Nowhere/There"`, 1),
 		strings.Replace(good, `"k":"f"`, `"k":"c","u":"fortnight","z":"UTC"`, 1),
@@ -147,6 +147,7 @@ func TestRecordsThatCannotBeAreLeftOut(t *testing.T) {
 
 func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"i":"i","c":"c","r":1,"n":5,"o":[{"a":1,"l":[{"r":{"i":"x","k":"f","l":1000},"u":1,"b":[[0,1]],"h":[[5,6]]}]}],"q":[{},{"l":5,"t":[{"r":{"i":"y","k":"c","u":"day","z":"UTC"},"c":1,"h":2,"m":3}]}]}`))
+	f.Add([]byte(`{"i":"i","g":"0123456789abcdef","n":5,"o":[{"a":1,"l":[{"r":{"i":"x","k":"n"}}]}]}`))
 	f.Add([]byte(`{"n":9223372036854775807}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := unreachable(t)
@@ -165,6 +166,7 @@ func FuzzReply(f *testing.F) {
 	f.Add("A 1700000000000 1:5 0 1700000000000 5 0 7 0 1700000000001 1 2 3 4")
 	f.Add("D 1700000000000 1 0 1 2 3 4 0 0 1 2 3 4")
 	f.Add("F 17")
+	f.Add("T 1700000000000")
 	f.Add("")
 	r := &store.Rule{ID: "r", Window: must(store.Fixed(time.Minute))}
 	f.Fuzz(func(t *testing.T, reply string) {
@@ -183,7 +185,11 @@ func FuzzReply(f *testing.F) {
 		}
 		b.calls[1].abandon()
 		done := b.calls[0].done
-		s.complete(q, b, reply)
+		r, err := b.read(reply)
+		if err != nil || r.verdict == otherTime {
+			return
+		}
+		s.complete(q, b, &r)
 		select {
 		case <-done:
 		default:

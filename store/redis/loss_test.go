@@ -3,10 +3,14 @@
 package redis
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,6 +139,74 @@ func TestNothingIsLostNorDoubledInAClusterWhereMessagesAre(t *testing.T) {
 	}
 }
 
+// mute is a connection whose next reply is an error of a proxy's, once armed: the
+// server has run the command then.
+type mute struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (m *mute) Read(p []byte) (int, error) {
+	n, err := m.Conn.Read(p)
+	if err == nil && n > 0 && m.armed.CompareAndSwap(true, false) {
+		return copy(p, "-upstream disconnected\r\n"), nil
+	}
+	return n, err
+}
+
+func TestErrorsOfProxiesAreNoProofThatNothingWasApplied(t *testing.T) {
+	_, o := single(t)
+	var armed atomic.Bool
+	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &mute{c, &armed}, err
+	}
+	s := open(t, o)
+	ledgers := make([]ledger, 1)
+	work(t, s, ledgers, 1)
+	for range 3 {
+		armed.Store(true)
+		work(t, s, ledgers, 1)
+	}
+	agree(t, s, ledgers)
+}
+
+// garbled is a connection whose next reply of the script cannot be read, once armed.
+type garbled struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (g *garbled) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	if i := bytes.Index(p[:n], []byte("\r\nA ")); i >= 0 && g.armed.CompareAndSwap(true, false) {
+		p[i+2] = '?'
+	}
+	return n, err
+}
+
+func TestRepliesThatAreNotUnderstoodAreAskedForAgain(t *testing.T) {
+	_, o := single(t)
+	var armed atomic.Bool
+	var told atomic.Int64
+	o.OnError = func(error) { told.Add(1) }
+	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &garbled{c, &armed}, err
+	}
+	s := open(t, o)
+	ledgers := make([]ledger, 1)
+	work(t, s, ledgers, 1)
+	for i := range int64(3) {
+		armed.Store(true)
+		work(t, s, ledgers, 1)
+		if n := told.Load(); n != i+1 {
+			t.Errorf("told %d times of %d", n, i+1)
+		}
+	}
+	agree(t, s, ledgers)
+}
+
 // What a network delivers late is not applied after what came in its place.
 func TestRequestsThatComeLateAreNotApplied(t *testing.T) {
 	server := redistest.Start(t)
@@ -149,6 +221,48 @@ func TestRequestsThatComeLateAreNotApplied(t *testing.T) {
 		work(t, s, ledgers, 2)
 	}
 	agree(t, s, ledgers)
+}
+
+// A batch that was given up is sent without its calls. If that comes first, and what
+// was sent first comes after all, nobody knows of what it would take.
+func TestRequestsThatComeAfterTheirRepetitionAreNotApplied(t *testing.T) {
+	server, o := single(t)
+	s := open(t, o)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := store.Entity{Instance: "loss", Consumer: "app"}
+	for _, tt := range []struct {
+		name  string
+		again func(b *batch)
+	}{
+		{"given up", func(b *batch) { b.giveUp(errTimeout) }},
+		{"refused meanwhile", func(b *batch) { b.calls[0].takes[0].Limit = 0 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := &queue{entity: e, key: s.key(e)}
+			b := &batch{number: s.replicas.current.Load().next()}
+			b.calls = []*call{{lease: time.Minute, takes: []store.Take{{Rule: tokens, Limit: 5, Need: 1, Charge: 1}}}}
+			s.encode(q, b)
+			first := b.args
+			b.doubt = true
+			tt.again(b)
+			s.encode(q, b)
+			if reply, err := s.apply.run(t.Context(), s.client, q.key, b.args...); err != nil || !strings.HasPrefix(reply, "A") {
+				t.Fatal(reply, err)
+			}
+			if reply, err := s.apply.run(t.Context(), s.client, q.key, first...); err != nil || !strings.HasPrefix(reply, "D") {
+				t.Errorf("what was sent first is applied: %q, %v", reply, err)
+			}
+		})
+	}
+	var got [1]store.Result
+	if err := s.Read(t.Context(), e, []*store.Rule{tokens}, got[:]); err != nil || got[0].Used != 0 {
+		t.Errorf("used %d, %v", got[0].Used, err)
+	}
+	if ttl := server.Client().PTTL(t.Context(), s.key(e)).Val(); ttl <= 0 {
+		t.Errorf("the key ends in %s", ttl)
+	}
 }
 
 func TestServersThatDieAndComeBackLoseNothing(t *testing.T) {
@@ -200,7 +314,7 @@ func TestWhatIsPendingOutlivesTheProcess(t *testing.T) {
 	}
 	agree(t, second, ledgers)
 
-	// And if the first has sent nothing since.
+	// And if the first has sent nothing since, nor what came in after its last attempt.
 	proxy.Set(redistest.Faults{Replies: 1})
 	work(t, second, ledgers, 2)
 	exported = second.Export()
@@ -214,4 +328,58 @@ func TestWhatIsPendingOutlivesTheProcess(t *testing.T) {
 	agree(t, third, ledgers)
 	proxy.Set(redistest.Faults{})
 	agree(t, second, ledgers) // it finds that all has been applied
+}
+
+// A process that comes back after its number has become another's still has all that
+// it had not sent charged, in whatever order its records are kept.
+func TestWhatIsPendingOutlivesTheReplicasNumber(t *testing.T) {
+	server, o := single(t)
+	var down atomic.Bool
+	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if down.Load() {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	first := New(o)
+	e := store.Entity{Instance: "loss", Consumer: "app"}
+	reserve := func(s *Store) *store.Ticket {
+		r := store.Reservation{Entity: e, Lease: time.Minute, Takes: []store.Take{{Rule: tokens, Limit: 1 << 50, Need: 1, Hold: 1}}}
+		k, err := s.Reserve(t.Context(), &r, make([]store.Result, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	tickets := []*store.Ticket{reserve(first), reserve(first), reserve(first)}
+	down.Store(true)
+	first.work.stop() // nothing is sent any more
+	var exported [][]byte
+	for i, k := range tickets {
+		first.Settle(k, []int64{int64(1000 * (i + 1))})
+		exported = first.Export()
+	}
+	if err := first.client.Close(); err != nil || len(exported) != len(tickets) {
+		t.Fatalf("%d records, %v", len(exported), err)
+	}
+	server.Client().Del(t.Context(), first.leaseKey(0)) // the lease is over
+	o.dialer = nil
+	second := open(t, o)
+	second.Settle(reserve(second), []int64{5})
+	if err := second.drain(t.Context()); err != nil || second.replicas.current.Load().number != 0 {
+		t.Fatal(err)
+	}
+	o.Identity = first.Identity()
+	third := open(t, o)
+	slices.Reverse(exported)
+	if err := third.Restore(exported); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got [1]store.Result
+	if err := third.Read(t.Context(), e, []*store.Rule{tokens}, got[:]); err != nil || got[0].Used != 6005 || got[0].Held != 0 {
+		t.Errorf("used %d of 6005, held %d, %v", got[0].Used, got[0].Held, err)
+	}
 }

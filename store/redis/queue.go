@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -16,13 +17,17 @@ type queue struct {
 	shard  *shard
 	// frozen batches have their numbers already, and are sent first, as they are.
 	frozen []*batch
-	// ops wait to be sent, in order; calls after them.
-	ops   []*op
-	calls []*call
+	// ops wait to be sent, in order; calls after them. renewals go along.
+	ops      []*op
+	calls    []*call
+	renewals []*op
 	// batch is under way, or in doubt.
 	batch *batch
-	// listed is set while the worker is to come by.
-	listed bool
+	// listed is set while the worker is to come by, waking while it is to be listed.
+	listed, waking bool
+	// failures is how many batches failed since one was answered, at answered.
+	failures int
+	answered time.Time
 }
 
 type kind uint8
@@ -76,6 +81,7 @@ type call struct {
 	takes   []store.Take
 	lease   time.Duration
 	results []store.Result
+	since   time.Time // when it came
 	done    chan struct{}
 	gone    bool // nobody waits for it any more; takes are its own then
 
@@ -125,8 +131,12 @@ func (s *Store) push(q *queue, o *op) *op {
 			return to
 		}
 	}
-	q.ops = append(q.ops, o)
 	s.pending.Add(1)
+	if o.kind == renewing {
+		q.renewals = append(q.renewals, o)
+		return o
+	}
+	q.ops = append(q.ops, o)
 	return o
 }
 
@@ -199,19 +209,21 @@ func (o *op) move(t *ticket, to int64) {
 }
 
 // has tells whether anything is to be sent.
-func (q *queue) has() bool { return len(q.frozen)+len(q.ops)+len(q.calls) > 0 }
+func (q *queue) has() bool { return len(q.frozen)+len(q.ops)+len(q.calls)+len(q.renewals) > 0 }
 
 // waited tells whether anybody waits for what is queued.
 func (q *queue) waited() bool {
-	if len(q.calls) > 0 {
-		return true
+	waits := func(o *op) bool { return o.done != nil && !o.gone }
+	return len(q.calls) > 0 || slices.ContainsFunc(q.ops, waits) || slices.ContainsFunc(q.renewals, waits)
+}
+
+// late is the error of a call that has waited for as long as it may. While the server
+// answers, it is for those before it that it waited.
+func (q *queue) late(since time.Time) error {
+	if q.answered.After(since) {
+		return errBusy
 	}
-	for _, o := range q.ops {
-		if o.done != nil && !o.gone {
-			return true
-		}
-	}
-	return false
+	return errTimeout
 }
 
 // idle forgets the queue if nothing is pending.

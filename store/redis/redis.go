@@ -55,6 +55,9 @@ type Options struct {
 	// one takes the place of. It must not be in use by another process. Empty means
 	// a new one.
 	Identity string
+	// OnError is told of what an operator should know and no call is told. It must
+	// neither wait nor use the store. Nil means that nobody is.
+	OnError func(error)
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 
@@ -72,15 +75,18 @@ type Store struct {
 	timeout               time.Duration
 	now                   func() time.Time
 	grid                  func(lease int64) int64
+	onError               func(error)
 	apply, claim, release *script
 
 	replicas replicas
+	origin   origin
 	// skew is how far the server's clock is ahead, in milliseconds.
 	skew atomic.Int64
 
 	seeds   [2]maphash.Seed
 	shards  [shards]shard
 	pending atomic.Int64 // what is queued or under way, but for calls
+	doubts  atomic.Int64 // batches that may have been applied
 
 	work   worker
 	closed atomic.Bool
@@ -101,12 +107,13 @@ func New(o Options) *Store {
 		o.script = func(source string) string { return source }
 	}
 	s := &Store{
-		client: connect(&o), prefix: o.Prefix, timeout: o.Timeout, now: o.Now, grid: o.grid,
+		client: connect(&o), prefix: o.Prefix, timeout: o.Timeout, now: o.Now, grid: o.grid, onError: o.OnError,
 		apply: newScript(o.script(countLua())),
 		claim: newScript(o.script(claimLua)), release: newScript(releaseLua),
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 	s.replicas.init(o.Identity)
+	s.origin.init()
 	s.work.init(s)
 	return s
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -18,12 +20,17 @@ import (
 // fields that remember their last batches stay few, however often they restart.
 
 const (
-	// leased is how long a number is kept for a replica that does not come back.
-	leased = 24 * time.Hour
+	// leased is how long a number is kept for a replica that does not come back, and
+	// leasedFirst if it does not even live to renew its lease: one that crashes over
+	// and over must not use numbers up.
+	leased      = 24 * time.Hour
+	leasedFirst = time.Hour
 	// renewEvery is how often a lease is renewed.
 	renewEvery = 10 * time.Minute
 	// replicasMost is how many numbers there are.
 	replicasMost = 4096
+	// searched is how many are looked at in one round trip.
+	searched = 512
 )
 
 // replicas is what this process is among the others.
@@ -114,23 +121,45 @@ func (s *Store) replica(ctx context.Context) (*replica, error) {
 }
 
 func (s *Store) claimLowest(ctx context.Context) (*replica, error) {
-	preferred := int(s.replicas.preferred.Load())
-	r, err := s.claimNumber(ctx, preferred)
-	for n := 0; err == nil && r == nil; n++ {
-		if n == replicasMost {
+	r, err := s.claimNumber(ctx, int(s.replicas.preferred.Load()), leasedFirst)
+	for from := 0; err == nil && r == nil; from += searched {
+		if from == replicasMost {
 			return nil, fmt.Errorf("claiming a replica number: all %d are taken: %w", replicasMost, store.ErrUnavailable)
 		}
-		if n != preferred {
-			r, err = s.claimNumber(ctx, n)
-		}
+		r, err = s.claimAmong(ctx, from, from+searched)
 	}
 	return r, err
 }
 
-// claimNumber returns nil if the number is another's.
-func (s *Store) claimNumber(ctx context.Context, n int) (*replica, error) {
+// claimAmong claims the lowest number of a range that is free. It returns nil if none
+// is.
+func (s *Store) claimAmong(ctx context.Context, from, to int) (*replica, error) {
+	pipe := s.client.Pipeline()
+	taken := make([]*goredis.IntCmd, to-from)
+	for i := range taken {
+		taken[i] = pipe.Exists(ctx, s.leaseKey(from+i))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, cmd := range taken {
+		n, err := cmd.Result()
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			continue
+		}
+		// Others look for one, too, and may be faster.
+		if r, err := s.claimNumber(ctx, from+i, leasedFirst); err != nil || r != nil {
+			return r, err
+		}
+	}
+	return nil, nil
+}
+
+// claimNumber leases a number. It returns nil if that is another's.
+func (s *Store) claimNumber(ctx context.Context, n int, lease time.Duration) (*replica, error) {
 	local := s.now().UnixMilli()
-	micros, err := s.claim.run(ctx, s.client, s.leaseKey(n), s.replicas.token, leased.Milliseconds())
+	micros, err := s.claim.run(ctx, s.client, s.leaseKey(n), s.replicas.token, lease.Milliseconds())
 	if err != nil || micros == "" {
 		return nil, err
 	}
@@ -154,7 +183,7 @@ func (s *Store) renewLease() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	if again, err := s.claimNumber(ctx, r.number); err == nil && again == nil {
+	if again, err := s.claimNumber(ctx, r.number, leased); err == nil && again == nil {
 		s.lose(r)
 	}
 }

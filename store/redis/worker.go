@@ -29,11 +29,13 @@ type worker struct {
 	stopped  bool
 	listed   []*queue
 	failures int // pipelines that failed since one did not
+	resumed  chan struct{}
 	check    chan struct{}
 }
 
 func (w *worker) init(s *Store) {
 	w.s, w.wake, w.quit, w.check = s, make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
+	w.resumed = make(chan struct{})
 }
 
 // list has a worker come by for a queue. Its shard is locked.
@@ -78,11 +80,18 @@ func (w *worker) checkLease() {
 	}
 }
 
-// later has a worker come by after a while.
-func (w *worker) later(q *queue, d time.Duration) {
-	time.AfterFunc(d, func() {
+// later has a worker come by for a queue that has failed, after a while that grows.
+// Its shard is locked.
+func (w *worker) later(q *queue) {
+	q.failures++
+	if q.waking {
+		return
+	}
+	q.waking = true
+	time.AfterFunc(retryDelay(q.failures), func() {
 		q.shard.mu.Lock()
 		defer q.shard.mu.Unlock()
+		q.waking = false
 		w.list(q)
 	})
 }
@@ -129,11 +138,11 @@ func (w *worker) send() {
 		case <-w.quit:
 			return
 		}
-		if !w.pause(linger) {
+		if !w.pause(linger, nil) {
 			return
 		}
 		for {
-			queues := w.next()
+			queues, resumed := w.next()
 			if len(queues) == 0 {
 				break
 			}
@@ -144,19 +153,30 @@ func (w *worker) send() {
 			w.failures++
 			d := retryDelay(w.failures)
 			w.mu.Unlock()
-			if !w.pause(d) {
+			if !w.pause(d, resumed) {
 				return
 			}
 		}
 	}
 }
 
-// pause returns false if the worker is to stop.
-func (w *worker) pause(d time.Duration) bool {
+// resume ends pauses, since the server answers again.
+func (w *worker) resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures = 0
+	close(w.resumed)
+	w.resumed = make(chan struct{})
+}
+
+// pause ends early if resumed is closed. It returns false if the worker is to stop.
+func (w *worker) pause(d time.Duration, resumed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-resumed:
 		return true
 	case <-w.quit:
 		return false
@@ -164,17 +184,18 @@ func (w *worker) pause(d time.Duration) bool {
 }
 
 // next takes some queues off the list, and wakes the other worker for the rest.
-func (w *worker) next() []*queue {
+// resumed is what ends a pause after them.
+func (w *worker) next() (queues []*queue, resumed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := min(len(w.listed), pipelined)
-	queues := w.listed[:n:n]
+	queues = w.listed[:n:n]
 	if w.listed = w.listed[n:]; len(w.listed) == 0 {
 		w.listed = nil
 	} else {
 		w.hurry()
 	}
-	return queues
+	return queues, w.resumed
 }
 
 // errand is a batch on its way.
@@ -227,7 +248,7 @@ func (s *Store) due(q *queue, r *replica) *batch {
 	q.listed = false
 	switch {
 	case q.batch != nil && q.batch.doubt && !q.batch.flying:
-		s.encode(q, q.batch)
+		s.resend(q)
 		return q.batch
 	case q.batch == nil && q.has():
 		return s.build(q, r)
@@ -243,12 +264,10 @@ func (s *Store) postpone(q *queue, err error) {
 	defer q.shard.mu.Unlock()
 	q.listed = false
 	if q.batch == nil {
-		b := &batch{ops: q.ops, calls: q.calls, tries: 1}
-		q.ops, q.calls = nil, nil
-		s.dissolve(q, b, err)
+		s.turnAway(q, err)
 	}
 	if q.batch != nil || q.has() {
-		s.work.later(q, retryMost)
+		s.work.later(q)
 		return
 	}
 	q.idle()

@@ -1,0 +1,136 @@
+package redis
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
+)
+
+// The first words of the script's replies.
+const (
+	applied   = "A"
+	before    = "D" // it was applied before
+	passed    = "F" // a later one was
+	otherTime = "T" // the edges of windows that were sent are not those around now
+)
+
+// movesMost is how often a batch is sent anew at once because of the clock.
+const movesMost = 2
+
+// errNotUnderstood is what an operator is told. The batch is sent again under the
+// same number, since it may have been applied.
+var errNotUnderstood = errors.New("counting in Redis: a reply is not understood; is there a proxy that changes it?")
+
+// errOvertaken is what an operator is told of a batch of which it cannot be known
+// whether it was applied.
+var errOvertaken = errors.New("counting in Redis: a replica was away for longer than its number is kept for it; what it charged last may be missing or doubled")
+
+// reading is what a reply says.
+type reading struct {
+	verdict string
+	// then is the server's time at which the batch was applied, or would be; or the
+	// number that the server is at, with passed.
+	then  int64
+	calls []outcome
+}
+
+// outcome is what the script says of a call.
+type outcome struct {
+	verdict string
+	lapse   int64
+	then    int64
+	// before is set if the batch was applied before; states are of now then, and
+	// not those that were found.
+	before bool
+	found  []found
+}
+
+// found is the state of a counter as the script found it.
+type found struct {
+	counter.State
+	held int64
+}
+
+// read reads the whole of a reply, so that one which is not understood has had no
+// effect here. The error is errReply.
+func (b *batch) read(reply string) (reading, error) {
+	w := words{rest: reply}
+	r := reading{verdict: w.next(), then: w.number()}
+	switch r.verdict {
+	case applied, before:
+		r.calls = make([]outcome, len(b.calls))
+		for i, c := range b.calls {
+			o := outcome{verdict: w.next(), lapse: w.number(), then: r.then, before: r.verdict == before}
+			if b.asked[i] {
+				o.states(&w, len(c.takes))
+			}
+			w.bad = w.bad || !o.fits(c)
+			r.calls[i] = o
+		}
+	case passed, otherTime:
+	default:
+		w.bad = true
+	}
+	if w.bad || w.rest != "" {
+		return reading{}, errReply
+	}
+	return r, nil
+}
+
+// fits tells whether a verdict is one of the call: 0, or 1 and what was got of each
+// take that asked for a range.
+func (r *outcome) fits(c *call) bool {
+	word, gots, ranged := strings.Cut(r.verdict, ":")
+	if word == "0" {
+		return !ranged
+	}
+	n := 0
+	for i := range c.takes {
+		if rangeOf(&c.takes[i]) {
+			n++
+		}
+	}
+	if word != "1" || ranged != (n > 0) || ranged && strings.Count(gots, ":") != n-1 {
+		return false
+	}
+	for got := range strings.SplitSeq(gots, ":") {
+		if _, err := strconv.ParseInt(got, 10, 64); err != nil && ranged {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *outcome) states(w *words, n int) {
+	r.found = make([]found, n)
+	for i := range r.found {
+		r.found[i] = found{counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}, w.number()}
+	}
+}
+
+// words reads a reply, which is numbers and words with a space between any two.
+type words struct {
+	rest string
+	bad  bool
+}
+
+func (w *words) next() string {
+	word, rest, _ := strings.Cut(w.rest, " ")
+	w.rest, w.bad = rest, w.bad || word == ""
+	return word
+}
+
+func (w *words) number() int64 {
+	n, err := strconv.ParseInt(w.next(), 10, 64)
+	w.bad = w.bad || err != nil
+	return n
+}
+
+// report tells the operator of what calls are not told.
+func (s *Store) report(err error) {
+	if s.onError != nil {
+		s.onError(err)
+	}
+}

@@ -69,7 +69,7 @@ func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
 
 // worst is the most that a call can cost by one row.
 func (c *Call) worst(m *Match, provider string, prompt, output int64) money.USD {
-	p := pick(m.Row, prompt, Standard, c.At, nil)
+	p := pick(m.Row, provider, prompt, Standard, c.At, nil)
 	f := c.worstFactor(m, provider)
 	var most money.USD
 	for hour := -1; hour < len(m.Row.Timed); hour++ {

@@ -143,7 +143,7 @@ func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
 	if !consistent {
 		cost.doubt(whyInconsistent)
 	}
-	p := pick(m.Row, n.prompt(), c.service(provider), c.At, &cost)
+	p := pick(m.Row, provider, n.prompt(), c.service(provider), c.At, &cost)
 	var s sums
 	lacking := s.addFees(c, u, &n, &p, provider)
 	lacking = s.addTokens(&n, &p, s.charged) || lacking

@@ -52,7 +52,7 @@ func TestRatesOfATierAndAService(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var cost Cost
-			p := pick(r, tt.prompt, tt.service, noon, &cost)
+			p := pick(r, "openai", tt.prompt, tt.service, noon, &cost)
 			rate, ok := p.rate(tt.unit)
 			want, err := money.ParseRatePerMillion(tt.want)
 			if err != nil {
@@ -81,7 +81,7 @@ func TestMissingRatesOfACacheAreNeverNothing(t *testing.T) {
 		{openAI, Reasoning, 4_000_000_000},
 		{openAI, AudioOut, 4_000_000_000},
 	} {
-		p := pick(tt.row, 1, Standard, noon, nil)
+		p := pick(tt.row, "", 1, Standard, noon, nil)
 		if got, ok := p.rate(tt.unit); !ok || got != tt.want {
 			t.Errorf("%s of %s: got %d, %v", tt.unit, tt.row.Key, got, ok)
 		}

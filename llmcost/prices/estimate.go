@@ -55,6 +55,9 @@ func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
 			}
 			break
 		}
+		if m.Row.lopsided(prompt, output) && !c.silent(m.Row) {
+			return Cost{Key: m.Key, Why: whyGiven}
+		}
 		usd := asked.worst(&m, provider, max(prompt, 0), max(output, 0))
 		if worst.Status == Unpriced || usd > worst.USD {
 			worst = Cost{USD: usd, Status: Estimated, Key: m.Key, Approx: m.Approx, Why: m.Why, Calculated: usd}

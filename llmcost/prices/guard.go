@@ -187,11 +187,30 @@ func movedFar(old, next []*Row) (why string) {
 			}
 			return why == ""
 		})
+		if why == "" {
+			why = lost(old[i], n)
+		}
 		if why != "" {
 			return why
 		}
 	}
 	return ""
+}
+
+// lost tells what the old row has a price of, by the token, that the next one gives away.
+func lost(old, next *Row) (why string) {
+	p := pick(next, "", 0, Standard, next.From, nil)
+	p.timed = nil
+	old.Rates.All(func(u Unit, s Service, tier int, rate money.Rate) bool {
+		if s != Standard || tier > 0 || rate == 0 || !u.Token() || u == Citation || u == AudioWrite {
+			return true
+		}
+		if _, ok := p.rate(u); !ok && next.Rates.units&^tools&^promptBits&^outputBits == 0 && next.priced() {
+			why = fmt.Sprintf("%s lost its price", u)
+		}
+		return why == ""
+	})
+	return why
 }
 
 // Activated returns the rows of a layer that the table uses at a time and that were not

@@ -13,6 +13,7 @@ import (
 const (
 	whyLacking      = "the row has no price for some of what was used"
 	whyNothing      = "the row has no price for what was used"
+	whyGiven        = "the row has no price for some of the tokens"
 	whyInconsistent = "the reported usage contradicts itself"
 	whyOther        = "a model used inside the call was priced as the call's own"
 	whyUnreported   = "the provider did not report the cost"
@@ -146,12 +147,15 @@ func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
 	p := pick(m.Row, provider, n.prompt(), c.service(provider), c.At, &cost)
 	var s sums
 	lacking := s.addFees(c, u, &n, &p, provider)
-	lacking = s.addTokens(&n, &p, s.charged) || lacking
-	if lacking {
-		cost.doubt(whyLacking)
-	}
-	if lacking && !s.charged {
+	given := s.addTokens(&n, &p, s.charged)
+	switch {
+	case (lacking || given) && !s.charged:
 		return Cost{Key: m.Key, Why: whyNothing}
+	case given && !c.silent(m.Row):
+		// A price of prompts alone is none of a call that writes.
+		return Cost{Key: m.Key, Why: whyGiven}
+	case lacking || given:
+		cost.bound(whyLacking)
 	}
 	var ok bool
 	if cost.USD, ok = s.total(c.factor(m.Row, m.scale, provider)); !ok {
@@ -159,6 +163,9 @@ func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
 	}
 	return cost
 }
+
+// silent reports whether calls put out no tokens, so that a row needs no price of them.
+func (c *Call) silent(r *Row) bool { return !c.API.Generates() || r.silent() }
 
 // part is the cost of a model inside the call.
 func (c *Call) part(m *Match, provider string, u *usage.Usage) Cost {

@@ -112,6 +112,7 @@ func (c *Call) dearest(p *picker, f factor, provider string, prompt, output int6
 	var s sums
 	var n buckets
 	s.addFees(c, &c.Usage, &n, p, provider)
+	output = max(output, n[ImageOut]) // of images that no fee pays for
 	in := p.most(promptUnits[:], c.TextOnly)
 	s.tokens.Add(prompt, in)
 	out := p.most(outputUnits[:], false)

@@ -131,3 +131,18 @@ func TestOperatorsPricesWinOverTheProvidersWord(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+func TestAPriceOfUnknownModelsDoesNotReplaceTheProvidersWord(t *testing.T) {
+	const said = 750_000_000_000
+	for _, rate := range []string{"0", "5"} {
+		b := mustBook(t, nil, Options{Unknown: own(t, "*", "input", rate, "output", rate)})
+		c := Call{Provider: "openrouter", Requested: "maker/new", Usage: tokens(1000, 1000), At: noon}
+		if got := b.Price(&c); got.Status != Calculated {
+			t.Errorf("at %s: got %+v", rate, got)
+		}
+		c.Terms = usage.Terms{CostKnown: true, Cost: said, CostField: "cost"}
+		if got := b.Price(&c); got.Status != Reported || got.USD != said {
+			t.Errorf("at %s: got %+v, want what was reported", rate, got)
+		}
+	}
+}

@@ -23,7 +23,7 @@ type Match struct {
 	Row *Row
 	// Key is the row's, or the operator's glob where there is no row.
 	Key string
-	// Own is set if the operator set a price of it.
+	// Own is set if the operator set a price of it, other than that of any unknown model.
 	Own bool
 	// Free is set if the name says that the model costs nothing.
 	Free bool
@@ -57,7 +57,7 @@ func (b *Book) Resolve(provider, served, requested string, at time.Time) Match {
 		}
 	}
 	if b.unknown != nil {
-		return Match{Row: b.unknown.over(nil), Key: b.unknown.Glob, Own: true, Approx: true, Why: whyFallback}
+		return Match{Row: b.unknown.over(nil), Key: b.unknown.Glob, Approx: true, Why: whyFallback}
 	}
 	return m
 }

@@ -24,8 +24,7 @@ const retryFirst = time.Minute
 type SetOptions struct {
 	// Locations are files and URLs, of which later ones win.
 	Locations []string
-	// Dir is where the last good copies of URLs are kept over restarts; empty keeps
-	// none.
+	// Dir is where the last good copies are kept over restarts; empty keeps none.
 	Dir string
 	// Client fetches; nil is one without special settings.
 	Client *http.Client
@@ -78,9 +77,10 @@ type SourceStatus struct {
 	Err     string    // of the last look; empty if it went well
 }
 
-// NewSet reads the files, and what was kept of the URLs, and connects to nothing. A
-// file without usable prices is an error, as is a location that is none. An URL of
-// which nothing was kept has no prices until [Set.Run] has fetched them.
+// NewSet reads the files, and what was kept of them and of the URLs; it connects to
+// nothing and writes nothing. A file without usable prices is an error if nothing was
+// kept of it, as is a location that is none. An URL of which nothing was kept has no
+// prices until [Set.Run] has fetched them.
 func NewSet(o SetOptions) (*Set, error) {
 	if o.Refresh <= 0 {
 		o.Refresh = DefaultRefresh
@@ -107,7 +107,7 @@ func NewSet(o SetOptions) (*Set, error) {
 		s.sources = append(s.sources, src)
 		s.status[i].Source = src.String()
 		l, err := src.first()
-		if err != nil && src.url == nil {
+		if l == nil && src.url == nil {
 			return nil, fmt.Errorf("prices %q: %w", src, err)
 		}
 		if l != nil || err != nil {
@@ -118,14 +118,6 @@ func NewSet(o SetOptions) (*Set, error) {
 	defer s.mu.Unlock()
 	s.build()
 	return s, nil
-}
-
-// first is the copy to start with.
-func (s *source) first() (*Layer, error) {
-	if s.url == nil {
-		return s.readFile()
-	}
-	return s.load()
 }
 
 // Table is the prices in use.

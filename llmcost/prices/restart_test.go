@@ -71,3 +71,36 @@ func TestACopyThatCannotBeKeptIsInUse(t *testing.T) {
 		t.Errorf("the price is %s", got)
 	}
 }
+
+func TestHeldPricesAreToldEveryDay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.json")
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	write(t, path, table("m", "1e-6"), now)
+	s, r := newSet(t, SetOptions{Locations: []string{path}, Now: func() time.Time { return now }})
+	write(t, path, table("m", "5e-4"), now.Add(1))
+	r.take()
+	for _, step := range []struct {
+		name          string
+		after         time.Duration
+		told, newCopy bool
+	}{
+		{"at once", 0, true, true},
+		{"not again", 23 * time.Hour, false, false},
+		{"a day later", time.Hour, true, false},
+		{"not again that day", time.Hour, false, false},
+		{"the next day", 23 * time.Hour, true, false},
+	} {
+		now = now.Add(step.after)
+		s.Refresh(t.Context())
+		got := r.take()
+		if len(got) == 1 != step.told {
+			t.Fatalf("%s: reports %+v", step.name, got)
+		}
+		if step.told && (len(got[0].Held) != 1 || got[0].Held[0].Key != "m" || (got[0].Layer != nil) != step.newCopy) {
+			t.Errorf("%s: report %+v", step.name, got[0])
+		}
+	}
+	if st := s.Status()[0]; st.Held != 1 {
+		t.Errorf("status %+v", st)
+	}
+}

@@ -78,16 +78,28 @@ func openTables(locations []string) (*tables, error) {
 // report logs what became of a newer copy.
 func report(r prices.Report) {
 	// not a config's logger: tables outlive the config that opened them
-	logger := caddy.Log().Named("llm.prices")
+	tell(caddy.Log().Named("llm.prices"), r)
+}
+
+// tell writes a report: held prices first, and all of them, for they may be wrong as
+// long as nobody looks.
+func tell(logger *zap.Logger, r prices.Report) {
 	if r.Err != nil {
 		logger.Error("refreshing prices; those before stay in force", zap.String("source", r.Source), zap.Bool("in_use", r.Layer != nil), zap.Error(r.Err))
+	}
+	for i, f := range r.Held {
+		if i == maxHeld {
+			logger.Warn("more prices moved too far", zap.String("source", r.Source), zap.Int("models", len(r.Held)-i))
+			break
+		}
+		logger.Warn("a price moved too far; the one before stays in force until a `price` sets one", zap.String("source", r.Source), zap.Stringer("fault", f))
 	}
 	if r.Layer == nil {
 		return
 	}
 	logger.Info("prices are in force", zap.String("source", r.Source), zap.Int("rows", len(r.Layer.Rows)),
 		zap.Int("faults", len(r.Layer.Faults)), zap.Time("as_of", r.Layer.AsOf))
-	for i, f := range r.Layer.Faults {
+	for i, f := range r.Layer.Faults[len(r.Layer.Held):] {
 		if i == maxFaults {
 			break
 		}
@@ -95,8 +107,11 @@ func report(r prices.Report) {
 	}
 }
 
-// maxFaults bounds how many models of one copy are named in the log.
-const maxFaults = 20
+// How many models of one copy are named in the log.
+const (
+	maxHeld   = 100 // an operator has to look at them
+	maxFaults = 20
+)
 
 // start keeps the tables fresh from now on.
 func (t *tables) start() {

@@ -69,8 +69,9 @@ func (c *reportedCost) sum() (usd money.USD, field string, ok bool) {
 	case c.ticks.known:
 		return money.USD(c.ticks.n) * tick, "cost_in_usd_ticks", true
 	case c.cost.known && c.ownKey:
-		// The fee of the go-between, and what the owner of the key pays upstream.
-		return c.cost.usd + c.upstream.usd, "cost", true
+		// The fee of the go-between, and what the owner of the key pays upstream: the fee
+		// alone is not what the call cost.
+		return c.cost.usd + c.upstream.usd, "cost", c.upstream.known
 	case c.cost.known:
 		return c.cost.usd, "cost", true
 	case c.total.known:
@@ -84,7 +85,7 @@ func (c *reportedCost) sum() (usd money.USD, field string, ok bool) {
 // takeCost takes the cost that a document reports. Each is of the whole call so far: the
 // last one counts, but zeros never erase a cost.
 func (t *Terms) takeCost(c *reportedCost) {
-	t.CostFree = t.CostFree || c.ownKey
+	t.CostFree = t.CostFree || c.ownKey && c.upstream.known
 	if usd, field, ok := c.sum(); ok && (usd > 0 || !t.CostKnown) {
 		t.Cost, t.CostKnown, t.CostField = usd, true, field
 	}

@@ -79,6 +79,15 @@ func TestTermsOfResponses(t *testing.T) {
 		{
 			"a key of one's own whose cost upstream is unknown", "application/json",
 			chat(`{"prompt_tokens":1,"cost":0,"is_byok":true,"cost_details":{"upstream_inference_cost":null}}`),
+			Terms{},
+		},
+		{
+			"a fee for a key of one's own whose cost upstream is not told", "application/json",
+			chat(`{"prompt_tokens":1,"cost":1e-4,"is_byok":true}`), Terms{},
+		},
+		{
+			"a key of one's own that costs nothing upstream", "application/json",
+			chat(`{"prompt_tokens":1,"cost":0,"is_byok":true,"cost_details":{"upstream_inference_cost":0}}`),
 			Terms{CostKnown: true, CostField: "cost", CostFree: true},
 		},
 		{

@@ -210,7 +210,8 @@ func TestWhatHasNoPriceIsNotFree(t *testing.T) {
 		{"a row without rates", "bare", tokens(1, 1), Unpriced, whyNoRates, "0"},
 		{"a row with the price of a tool only", "only-search", usage.Usage{Input: 5, Output: 5, WebSearches: 1}, Unpriced, whyNoRates, "0"},
 		{"a row without output", "no-output", tokens(0, 1000), Unpriced, whyNothing, "0"},
-		{"a row without output, but input", "no-output", tokens(1000, 1000), Calculated, whyLacking, "0.001"},
+		{"a row without output, but input", "no-output", tokens(1000, 1000), Unpriced, whyGiven, "0"},
+		{"a tool without a price", "nothing", usage.Usage{Input: 5, Output: 5, Pages: 3}, Estimated, whyLacking, "0"},
 		{"text of a model of images", "image-out", tokens(0, 1000), Calculated, whyLacking, "0.04"},
 		{"pages of a model of text", "no-output", usage.Usage{Pages: 3}, Unpriced, whyNothing, "0"},
 		{"seconds of a model of text", "no-output", usage.Usage{AudioMillis: 3}, Unpriced, whyNothing, "0"},
@@ -219,7 +220,7 @@ func TestWhatHasNoPriceIsNotFree(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := b.Price(&Call{Provider: "openai", Requested: tt.model, Usage: tt.usage, At: noon})
-			if got.Status != tt.status || got.Why != tt.why || got.USD.Short() != tt.want || got.Approx != (tt.status == Calculated && tt.why != "") {
+			if got.Status != tt.status || got.Why != tt.why || got.USD.Short() != tt.want || got.Approx != (tt.status != Unpriced && tt.why != "") {
 				t.Errorf("got %+v", got)
 			}
 		})

@@ -117,3 +117,12 @@ func (c *Cost) doubt(why string) {
 		c.Why = why
 	}
 }
+
+// bound notes that the cost is an upper bound of what was not told: it is no longer
+// calculated.
+func (c *Cost) bound(why string) {
+	c.doubt(why)
+	if c.Status == Calculated {
+		c.Status = Estimated
+	}
+}

@@ -55,6 +55,9 @@ func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
 			}
 			break
 		}
+		if m.Row.lopsided(prompt, output) && !c.silent(m.Row) {
+			return Cost{Key: m.Key, Why: whyGiven}
+		}
 		usd := asked.worst(&m, provider, max(prompt, 0), max(output, 0))
 		if worst.Status == Unpriced || usd > worst.USD {
 			worst = Cost{USD: usd, Status: Estimated, Key: m.Key, Approx: m.Approx, Why: m.Why, Calculated: usd}
@@ -69,7 +72,7 @@ func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
 
 // worst is the most that a call can cost by one row.
 func (c *Call) worst(m *Match, provider string, prompt, output int64) money.USD {
-	p := pick(m.Row, prompt, Standard, c.At, nil)
+	p := pick(m.Row, provider, prompt, Standard, c.At, nil)
 	f := c.worstFactor(m, provider)
 	var most money.USD
 	for hour := -1; hour < len(m.Row.Timed); hour++ {
@@ -109,6 +112,7 @@ func (c *Call) dearest(p *picker, f factor, provider string, prompt, output int6
 	var s sums
 	var n buckets
 	s.addFees(c, &c.Usage, &n, p, provider)
+	output = max(output, n[ImageOut]) // of images that no fee pays for
 	in := p.most(promptUnits[:], c.TextOnly)
 	s.tokens.Add(prompt, in)
 	out := p.most(outputUnits[:], false)

@@ -85,7 +85,7 @@ func (c *caller) next() (*Call, *Match) {
 func exactly(c *Call, m *Match) money.USD {
 	provider := family(c.Provider)
 	u := &c.Usage
-	p := pick(m.Row, u.Input, c.service(provider), c.At, nil)
+	p := pick(m.Row, "", u.Input, c.service(provider), c.At, nil)
 	sum, fees := new(big.Rat), new(big.Rat)
 	add := func(to *big.Rat, n int64, rate money.Rate) {
 		to.Add(to, new(big.Rat).Mul(new(big.Rat).SetInt64(n), big.NewRat(int64(rate), 1000)))
@@ -223,7 +223,7 @@ func TestMoreTokensAreNeverCheaper(t *testing.T) {
 			u.Output += n
 			u.AudioOut += n
 		}
-		if tier := func(in int64) int { p := pick(m.Row, in, Standard, noon, nil); return p.tier }; tier(u.Input) != tier(call.Usage.Input) {
+		if tier := func(in int64) int { p := pick(m.Row, "", in, Standard, noon, nil); return p.tier }; tier(u.Input) != tier(call.Usage.Input) {
 			return
 		}
 		after := call.price(m, provider, &u)
@@ -282,7 +282,7 @@ func TestEstimatesKnowPricesOfTheNextDay(t *testing.T) {
 		{noon.Add(12 * time.Hour), "2", "2"},
 		{noon.Add(24 * time.Hour), "0.50", "0.50"},
 	} {
-		c := Call{Provider: "openai", Requested: "m", Usage: tokens(1_000_000, 0), At: tt.at}
+		c := Call{Provider: "openai", Requested: "m", Usage: tokens(1_000_000, 0), At: tt.at, Hints: usage.Hints{ServiceTier: "default"}}
 		if got := b.Price(&c).USD.Short(); got != tt.price {
 			t.Errorf("%s: got %s, want %s", tt.at, got, tt.price)
 		}

@@ -91,10 +91,21 @@ func (s *sums) addImages(c *Call, u *usage.Usage, n *buckets, p *picker, add fun
 		add(count, rate, true)
 		return
 	}
-	if n[ImageOut]+n[Output] == 0 {
-		add(count, 0, false)
+	if n[ImageOut]+n[Output] > 0 {
+		return
 	}
+	if _, ok := p.rate(ImageOut); ok {
+		// Its tokens were not told, or some estimate holds none.
+		n[ImageOut] = mulSaturating(u.Images, mostImageTokens)
+		p.bound(whyUntold)
+		return
+	}
+	add(count, 0, false)
 }
+
+// mostImageTokens are the output tokens that OpenAI documents for an image of high
+// quality that is not square, the most of all.
+const mostImageTokens = 6240
 
 // addSeconds adds what is charged by time: one rate for what was listened to, the
 // first of input's and output's that is not zero, and one for what was made.

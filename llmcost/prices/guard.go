@@ -108,8 +108,10 @@ func near(a, b money.Rate) bool { return a-b <= b/1000 && b-a <= b/1000 }
 const (
 	// maxMove is how many times dearer or cheaper a price may have become.
 	maxMove = 10
-	// minKept is what part of the rows there must be, in percent.
+	// minKept is what part of the rows there must be, in percent, if more than fewRows
+	// are gone: tables that are written by hand are short.
 	minKept = 70
+	fewRows = 5
 	// maxHeld is how many of the models that both copies have may have moved further,
 	// in percent. More of them are no news of models, but another unit or a broken file.
 	maxHeld = 10
@@ -118,9 +120,9 @@ const (
 // guardRefresh compares a newer copy of a source with the last one. A copy that has
 // lost many of its rows, or in which many prices moved far, is refused by an error. A
 // model of which one price did keeps the rows of the last copy, which are put into the
-// newer one; they are returned as faults, and are among the layer's.
+// newer one; they are returned as faults, and are the first of the layer's.
 func guardRefresh(last, next *Layer) ([]Fault, error) {
-	if len(next.Rows)*100 < len(last.Rows)*minKept {
+	if len(last.Rows)-len(next.Rows) > fewRows && len(next.Rows)*100 < len(last.Rows)*minKept {
 		return nil, fmt.Errorf("only %d of %d rows are left", len(next.Rows), len(last.Rows))
 	}
 	before := byModel(last.Rows)
@@ -159,7 +161,7 @@ func guardRefresh(last, next *Layer) ([]Fault, error) {
 			held = append(held, Fault{Provider: r.Provider, Key: r.Key, Reason: moved[id] + ": keeping the last price"})
 		}
 	}
-	next.Faults = append(next.Faults, held...)
+	next.Faults = append(slices.Clone(held), next.Faults...)
 	return held, nil
 }
 
@@ -187,11 +189,30 @@ func movedFar(old, next []*Row) (why string) {
 			}
 			return why == ""
 		})
+		if why == "" {
+			why = lost(old[i], n)
+		}
 		if why != "" {
 			return why
 		}
 	}
 	return ""
+}
+
+// lost tells what the old row has a price of, by the token, that the next one gives away.
+func lost(old, next *Row) (why string) {
+	p := pick(next, "", 0, Standard, next.From, nil)
+	p.timed = nil
+	old.Rates.All(func(u Unit, s Service, tier int, rate money.Rate) bool {
+		if s != Standard || tier > 0 || rate == 0 || !u.Token() || u == Citation || u == AudioWrite {
+			return true
+		}
+		if _, ok := p.rate(u); !ok && next.Rates.units&^tools&^promptBits&^outputBits == 0 && next.priced() {
+			why = fmt.Sprintf("%s lost its price", u)
+		}
+		return why == ""
+	})
+	return why
 }
 
 // Activated returns the rows of a layer that the table uses at a time and that were not

@@ -16,7 +16,7 @@ type Layer struct {
 	Rows []*Row
 	// Faults are what the source says of models and could not be used.
 	Faults []Fault
-	// Held are those of Faults whose prices moved so far from those of the last copy
+	// Held are the first of Faults, those whose prices moved so far from those of the last copy
 	// that the last ones stay.
 	Held []Fault
 }

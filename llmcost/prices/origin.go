@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 )
 
@@ -60,9 +61,17 @@ func (o origin) String() string {
 	return plain.String()
 }
 
-// fileName is what the last good copy of an URL is kept as.
+// fileName is what the last good copy is kept as.
 func (o origin) fileName() string {
-	sum := sha256.Sum256([]byte(o.url.String()))
+	var place string
+	if o.url != nil {
+		place = o.url.String()
+	} else if absolute, err := filepath.Abs(o.path); err == nil {
+		place = absolute
+	} else {
+		place = o.path
+	}
+	sum := sha256.Sum256([]byte(place))
 	return hex.EncodeToString(sum[:16]) + ".json"
 }
 

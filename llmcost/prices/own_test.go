@@ -131,3 +131,44 @@ func TestOperatorsPricesWinOverTheProvidersWord(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+func TestAPriceOfUnknownModelsDoesNotReplaceTheProvidersWord(t *testing.T) {
+	const said = 750_000_000_000
+	for _, rate := range []string{"0", "5"} {
+		b := mustBook(t, nil, Options{Unknown: own(t, "*", "input", rate, "output", rate)})
+		c := Call{Provider: "openrouter", Requested: "maker/new", Usage: tokens(1000, 1000), At: noon}
+		if got := b.Price(&c); got.Status != Calculated {
+			t.Errorf("at %s: got %+v", rate, got)
+		}
+		c.Terms = usage.Terms{CostKnown: true, Cost: said, CostField: "cost"}
+		if got := b.Price(&c); got.Status != Reported || got.USD != said {
+			t.Errorf("at %s: got %+v, want what was reported", rate, got)
+		}
+	}
+}
+
+func TestTheOperatorsPriceOfTheNameThatWasCalledCounts(t *testing.T) {
+	builtin := Builtin()
+	for _, tt := range []struct {
+		name, requested, served string
+		own                     []*Own
+		aliases                 map[string]string
+		want                    string // of a million tokens in
+	}{
+		{"of an alias", "prod-eu", "gpt-4o-2024-08-06", []*Own{own(t, "prod-eu", "input", "3")}, map[string]string{"prod-eu": "gpt-4o"}, "3"},
+		{"of a deployment", "prod-eu", "gpt-4o-2024-08-06", []*Own{own(t, "prod-eu", "input", "3", "output", "12")}, nil, "3"},
+		{"of the model", "gpt-4o", "gpt-4o-2024-08-06", []*Own{own(t, "gpt-4o", "input", "3")}, nil, "3"},
+		{"another model was served", "gpt-4o", "gpt-4o-mini", []*Own{own(t, "gpt-4o", "input", "3")}, nil, "0.15"},
+		{"of the served model too", "prod-eu", "gpt-4o", []*Own{own(t, "prod-eu", "input", "3"), own(t, "gpt-*", "input", "4")}, nil, "3"},
+		{"of the served model more exactly", "prod-eu", "gpt-4o", []*Own{own(t, "prod-*", "input", "3"), own(t, "gpt-4o", "input", "4")}, nil, "4"},
+		{"of both names", "prod-eu", "gpt-4o", []*Own{own(t, "*", "input", "4")}, nil, "4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := mustBook(t, NewTable(builtin.AsOf, builtin.Rows), Options{Own: tt.own, Aliases: tt.aliases})
+			got := b.Price(&Call{Provider: "azure", Requested: tt.requested, Served: tt.served, Usage: tokens(1_000_000, 0), At: builtin.AsOf})
+			if got.USD.Short() != tt.want || got.Status != Calculated {
+				t.Errorf("got %+v, want %s", got, tt.want)
+			}
+		})
+	}
+}

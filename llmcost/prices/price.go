@@ -13,9 +13,11 @@ import (
 const (
 	whyLacking      = "the row has no price for some of what was used"
 	whyNothing      = "the row has no price for what was used"
+	whyGiven        = "the row has no price for some of the tokens"
 	whyInconsistent = "the reported usage contradicts itself"
 	whyOther        = "a model used inside the call was priced as the call's own"
-	whyUnreported   = "the provider did not report the cost"
+	whyUntold       = "the tokens of images were not told; the most that they take was charged"
+	whyTool         = "the model of the image tool was not told; the dearest was charged"
 	whyTooMuch      = "the cost is more than can be counted"
 )
 
@@ -64,13 +66,11 @@ func (b *Book) Price(c *Call) Cost {
 	cost := c.price(&m, provider, &c.Usage)
 	for i := range c.Other {
 		other := &c.Other[i]
-		of := b.Resolve(provider, other.Model, "", c.At)
-		part := c.part(&of, provider, &other.Usage)
+		part := b.part(c, provider, other)
 		if part.Status == Unpriced {
 			// What an unknown helper used is better charged at a known rate than free.
 			if part = c.part(&m, provider, &other.Usage); part.Status != Unpriced {
-				part.doubt(whyOther)
-				part.Status = Estimated
+				part.bound(whyOther)
 			}
 		}
 		cost.add(&part)
@@ -85,7 +85,7 @@ func (b *Book) Price(c *Call) Cost {
 // add adds the cost of a part of the call.
 func (k *Cost) add(part *Cost) {
 	if part.Status == Unpriced {
-		k.doubt(part.Why)
+		k.bound(part.Why)
 		return
 	}
 	switch {
@@ -143,15 +143,18 @@ func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
 	if !consistent {
 		cost.doubt(whyInconsistent)
 	}
-	p := pick(m.Row, n.prompt(), c.service(provider), c.At, &cost)
+	p := pick(m.Row, provider, n.prompt(), c.service(provider), c.At, &cost)
 	var s sums
 	lacking := s.addFees(c, u, &n, &p, provider)
-	lacking = s.addTokens(&n, &p, s.charged) || lacking
-	if lacking {
-		cost.doubt(whyLacking)
-	}
-	if lacking && !s.charged {
+	given := s.addTokens(&n, &p, s.charged)
+	switch {
+	case (lacking || given) && !s.charged:
 		return Cost{Key: m.Key, Why: whyNothing}
+	case given && !c.silent(m.Row):
+		// A price of prompts alone is none of a call that writes.
+		return Cost{Key: m.Key, Why: whyGiven}
+	case lacking || given:
+		cost.bound(whyLacking)
 	}
 	var ok bool
 	if cost.USD, ok = s.total(c.factor(m.Row, m.scale, provider)); !ok {
@@ -160,16 +163,45 @@ func (c *Call) price(m *Match, provider string, u *usage.Usage) Cost {
 	return cost
 }
 
-// part is the cost of a model inside the call.
+// silent reports whether calls put out no tokens, so that a row needs no price of them.
+func (c *Call) silent(r *Row) bool { return !c.API.Generates() || r.silent() }
+
+// imageTool is the dearest of the models that OpenAI's image tool runs.
+const imageTool = "gpt-image-1"
+
+// part is the cost of a model inside the call, by its own row.
+func (b *Book) part(c *Call, provider string, other *usage.ModelUsage) Cost {
+	name, u := other.Model, &other.Usage
+	unnamed := name == "" && (u.Images > 0 || u.ImageOut > 0)
+	if unnamed {
+		name = imageTool
+	}
+	m := b.Resolve(provider, name, "", c.At)
+	inner := c.inside()
+	inner.Usage = *u
+	b.sized(&m, provider, &inner)
+	part := inner.price(&m, provider, u)
+	if unnamed && part.Status != Unpriced {
+		part.bound(whyTool)
+	}
+	return part
+}
+
+// part is the cost of a model inside the call, by a row that was found.
 func (c *Call) part(m *Match, provider string, u *usage.Usage) Cost {
-	inner := Call{
+	inner := c.inside()
+	return inner.price(m, provider, u)
+}
+
+// inside is a call inside this one.
+func (c *Call) inside() Call {
+	return Call{
 		inner: true, Host: c.Host, Terms: c.Terms, At: c.At, Estimated: c.Estimated,
 		Hints: usage.Hints{
 			ServiceTier: c.Hints.ServiceTier, Speed: c.Hints.Speed, SearchContext: c.Hints.SearchContext,
 			ImageSize: c.Hints.ImageSize, ImageQuality: c.Hints.ImageQuality,
 		},
 	}
-	return inner.price(m, provider, u)
 }
 
 // service is how the call was served, as the response says. Where it says nothing, only

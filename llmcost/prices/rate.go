@@ -13,6 +13,7 @@ import (
 const (
 	whyDerived = "a rate of the tier or service was derived"
 	whyService = "the row has no prices of the service"
+	whyMost    = "the row has no prices of the service; the vendor's highest were taken"
 )
 
 // picker finds the rates of one row for one call.
@@ -26,8 +27,12 @@ type picker struct {
 }
 
 // pick prepares for a call with a prompt of so many tokens at a time.
-func pick(r *Row, prompt int64, s Service, at time.Time, cost *Cost) picker {
-	p := picker{row: r, family: family(r.Provider), service: s, cost: cost}
+// provider is the family of who is called, for rows that name none.
+func pick(r *Row, provider string, prompt int64, s Service, at time.Time, cost *Cost) picker {
+	p := picker{row: r, family: provider, service: s, cost: cost}
+	if r.Provider != "" {
+		p.family = family(strings.ToLower(r.Provider))
+	}
 	for i, t := range r.Tiers {
 		if t.applies(prompt) {
 			p.tier = i + 1
@@ -45,6 +50,12 @@ func pick(r *Row, prompt int64, s Service, at time.Time, cost *Cost) picker {
 func (p *picker) doubt(why string) {
 	if p.cost != nil {
 		p.cost.doubt(why)
+	}
+}
+
+func (p *picker) bound(why string) {
+	if p.cost != nil {
+		p.cost.bound(why)
 	}
 }
 
@@ -159,6 +170,10 @@ func (p *picker) served(rates *Rates, rate money.Rate, s Service) money.Rate {
 		p.doubt(whyDerived)
 		return mulDiv(rate, is, was)
 	}
+	if p.service == Priority {
+		p.bound(whyMost)
+		return p.priorityMost().of(rate)
+	}
 	p.doubt(whyService)
 	if p.halves() {
 		return mulDiv(rate, 1, 2)
@@ -166,8 +181,24 @@ func (p *picker) served(rates *Rates, rate money.Rate, s Service) money.Rate {
 	return rate
 }
 
-// halves reports whether the vendor sells the service at half its prices. What is
-// served with priority has no such rule: the standard rate is then the best guess.
+// priorityMost is the highest multiple of its standard prices that a vendor is known to
+// ask for priority. It differs from model to model, so that a model of which it is not
+// stated may cost less, and hardly more. Vendors of which nothing is known are taken to
+// ask no more than for others.
+func (p *picker) priorityMost() Ratio {
+	switch p.family {
+	case "azure", "azure_ai":
+		return Ratio{5, 2}
+	case "openai":
+		return Ratio{2, 1}
+	case "gemini", "vertex_ai":
+		return Ratio{9, 5}
+	default:
+		return Ratio{1, 1}
+	}
+}
+
+// halves reports whether the vendor sells the service at half its prices.
 func (p *picker) halves() bool {
 	switch p.family {
 	case "openai", "azure", "gemini", "vertex_ai", "bedrock":

@@ -52,7 +52,7 @@ func TestRatesOfATierAndAService(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var cost Cost
-			p := pick(r, tt.prompt, tt.service, noon, &cost)
+			p := pick(r, "openai", tt.prompt, tt.service, noon, &cost)
 			rate, ok := p.rate(tt.unit)
 			want, err := money.ParseRatePerMillion(tt.want)
 			if err != nil {
@@ -81,7 +81,7 @@ func TestMissingRatesOfACacheAreNeverNothing(t *testing.T) {
 		{openAI, Reasoning, 4_000_000_000},
 		{openAI, AudioOut, 4_000_000_000},
 	} {
-		p := pick(tt.row, 1, Standard, noon, nil)
+		p := pick(tt.row, "", 1, Standard, noon, nil)
 		if got, ok := p.rate(tt.unit); !ok || got != tt.want {
 			t.Errorf("%s of %s: got %d, %v", tt.unit, tt.row.Key, got, ok)
 		}
@@ -201,6 +201,61 @@ func TestOtherModelsInsideACallCostToo(t *testing.T) {
 	c.Other[0].Model, c.Requested = "helper", "unknown"
 	if got := b.Price(&c); got.USD.Short() != "5" || got.Status != Estimated || !got.Approx {
 		t.Errorf("an unknown model: got %+v", got)
+	}
+}
+
+func TestImagesWithoutTokensAreNeverFree(t *testing.T) {
+	b, at := builtinBook(t, Options{})
+	pictures := usage.Usage{Images: 2}
+	for _, tt := range []struct {
+		name, model string
+		hints       usage.Hints
+		usage       usage.Usage
+		other       []usage.ModelUsage
+		want        string
+		status      Status
+	}{
+		{"of a size", "gpt-image-1", usage.Hints{ImageSize: "1536x1024", ImageQuality: "high"}, pictures, nil, "0.50", Calculated},
+		{"of any size", "gpt-image-1", usage.Hints{}, pictures, nil, "0.4992", Estimated},
+		{"of a size that has no price", "gpt-image-1-mini", usage.Hints{ImageSize: "1024x1024", ImageQuality: "high"}, pictures, nil, "0.09984", Estimated},
+		{
+			"of a tool that is not named", "gpt-5", usage.Hints{}, tokens(100, 100),
+			[]usage.ModelUsage{{Usage: pictures}}, "0.500325", Estimated,
+		},
+		{
+			"of a tool that is named", "gpt-5", usage.Hints{}, tokens(100, 100),
+			[]usage.ModelUsage{{Model: "gpt-image-1-mini", Usage: pictures}}, "0.100965", Estimated,
+		},
+		{
+			"tokens of a tool that is not named", "gpt-5", usage.Hints{}, tokens(100, 100),
+			[]usage.ModelUsage{{Usage: usage.Usage{Images: 2, Output: 12_000, ImageOut: 12_000}}}, "0.481125", Estimated,
+		},
+		{
+			"tokens of a tool that is named", "gpt-5", usage.Hints{}, tokens(100, 100),
+			[]usage.ModelUsage{{Model: "gpt-image-1", Usage: usage.Usage{Images: 2, Output: 12_000, ImageOut: 12_000}}}, "0.481125", Calculated,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Call{Provider: "openai", API: usage.OpenAIImages, Requested: tt.model, Hints: tt.hints, Usage: tt.usage, Other: tt.other, At: at}
+			if tt.other != nil {
+				c.API = usage.OpenAIResponses
+			}
+			got := b.Price(&c)
+			if got.USD.Short() != tt.want || got.Status != tt.status {
+				t.Errorf("got %+v, want %s %s", got, tt.want, tt.status)
+			}
+			if worst := b.Estimate(&c, 0, 0); tt.other == nil && worst.USD < got.USD {
+				t.Errorf("at worst %s, but %s", worst.USD, got.USD)
+			}
+		})
+	}
+}
+
+func TestAPartWithoutAPriceLeavesNothingCalculated(t *testing.T) {
+	b := mustBook(t, NewTable(time.Time{}, []*Row{row(t, "m", `{"litellm_provider":"openai","input_cost_per_request":1}`)}), Options{})
+	c := Call{Provider: "openai", Requested: "m", At: noon, Other: []usage.ModelUsage{{Model: "helper", Usage: usage.Usage{Pages: 3}}}}
+	if got := b.Price(&c); got.USD.Short() != "1" || got.Status != Estimated || !got.Approx {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -25,7 +25,7 @@ type Match struct {
 	Row *Row
 	// Key is the row's, or the operator's glob where there is no row.
 	Key string
-	// Own is set if the operator set a price of it.
+	// Own is set if the operator set a price of it, other than that of any unknown model.
 	Own bool
 	// Free is set if the name says that the model costs nothing.
 	Free bool
@@ -35,13 +35,17 @@ type Match struct {
 	Why    string
 
 	scale Ratio // of token rates
+	own   *Own  // the operator's price; nil without Own
+	base  *Row  // the table's under it; may be nil
 }
 
 // Priced reports whether there is a price; one of zero is a price.
 func (m *Match) Priced() bool { return m.Row != nil && m.Row.usable() }
 
 // Resolve finds the row that prices a model: that of the served name, or of the
-// requested one if nothing is known of the served. provider is LiteLLM's name; empty is
+// requested one if nothing is known of the served. A price that the operator set for the
+// requested name alone counts before the table's row of the served one, but not where
+// the table knows both names for different models. provider is LiteLLM's name; empty is
 // unknown. Names are matched exactly, then after documented rewrites, then without one
 // date at their end; never by parts of a name. Of unknown models, and without
 // Options.Unknown, Row is nil.
@@ -50,6 +54,11 @@ func (b *Book) Resolve(provider, served, requested string, at time.Time) Match {
 	m := Match{Why: whyUnnamed}
 	if served != "" {
 		if m = b.resolve(f, served, at); m.Row != nil {
+			if len(b.own) > 0 && requested != "" && requested != served {
+				if asked := b.resolve(f, requested, at); asked.prevails(&m) {
+					return asked
+				}
+			}
 			return m
 		}
 	}
@@ -59,7 +68,7 @@ func (b *Book) Resolve(provider, served, requested string, at time.Time) Match {
 		}
 	}
 	if b.unknown != nil {
-		return Match{Row: b.unknown.over(nil), Key: b.unknown.Glob, Own: true, Approx: true, Why: whyFallback}
+		return Match{Row: b.unknown.over(nil), Key: b.unknown.Glob, Approx: true, Why: whyFallback}
 	}
 	return m
 }
@@ -85,11 +94,35 @@ func (b *Book) resolve(f, name string, at time.Time) Match {
 		return m
 	}
 	base := m.Row
+	m.own, m.base = own, base
 	m.Row, m.Own, m.Free = own.over(base), true, false
 	if base == nil {
 		m.Key, m.Why = own.Glob, ""
 	}
 	return m
+}
+
+// prevails reports whether the match of the requested name counts before that of the
+// served: what the operator says of deployments and aliases stands under the names that
+// are called, and answers tell the models behind them.
+func (m *Match) prevails(served *Match) bool {
+	if m.own == nil || served.own != nil && served.own.glob.literals() >= m.own.glob.literals() {
+		return false
+	}
+	row := served.Row
+	if served.own != nil {
+		row = served.base
+	}
+	return m.base == nil || row == nil || sameModel(m.base, row)
+}
+
+// sameModel reports whether two rows are of one model, but for the date of its name.
+func sameModel(a, b *Row) bool {
+	x, _ := identOf(a)
+	y, _ := identOf(b)
+	x.name, _ = cutDate(x.name)
+	y.name, _ = cutDate(y.name)
+	return x.name == y.name
 }
 
 // ownOf is the operator's price whose glob matches a name as sent, or as tables have

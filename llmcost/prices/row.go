@@ -5,6 +5,7 @@ package prices
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
@@ -205,6 +206,32 @@ func (r *Row) priced() bool { return r.Rates.units != 0 }
 
 // usable reports whether the row prices anything but tools.
 func (r *Row) usable() bool { return r.Rates.units&^tools != 0 }
+
+// Which units are of prompts and which of what models write, a bit each.
+const (
+	promptBits = 1<<Input | 1<<CacheRead | 1<<CacheWrite5m | 1<<CacheWrite1h | 1<<AudioIn | 1<<AudioCached | 1<<AudioWrite |
+		1<<ImageIn | 1<<ImageCached | 1<<VideoIn
+	outputBits = 1<<Output | 1<<Reasoning | 1<<AudioOut | 1<<ImageOut | 1<<VideoOut
+)
+
+// lopsided reports whether the row would give a prompt or an output away: all that it
+// prices is tokens, of the other one.
+func (r *Row) lopsided(prompt, output int64) bool {
+	units := r.Rates.units &^ tools
+	return output > 0 && units&^promptBits == 0 || prompt > 0 && units&^outputBits == 0
+}
+
+// silent reports whether the model writes nothing, as far as the table tells.
+func (r *Row) silent() bool {
+	switch r.Mode {
+	case "embedding", "rerank", "moderation":
+		return true
+	case "":
+		return strings.Contains(strings.ToLower(r.Key), "embed")
+	default:
+		return false
+	}
+}
 
 // valid reports whether the row is in force.
 func (r *Row) valid(at time.Time) bool {

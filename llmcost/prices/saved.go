@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// saved is the last good copy of an URL as it is kept over restarts: a line of JSON
+// saved is the last good copy of a source as it is kept over restarts: a line of JSON
 // about it, and then the document as it came.
 type saved struct {
 	ETag         string    `json:"etag,omitempty"`

@@ -24,8 +24,7 @@ const retryFirst = time.Minute
 type SetOptions struct {
 	// Locations are files and URLs, of which later ones win.
 	Locations []string
-	// Dir is where the last good copies of URLs are kept over restarts; empty keeps
-	// none.
+	// Dir is where the last good copies are kept over restarts; empty keeps none.
 	Dir string
 	// Client fetches; nil is one without special settings.
 	Client *http.Client
@@ -37,7 +36,8 @@ type SetOptions struct {
 	// Now and After are the clock; default the system's.
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
-	// Report is told of every copy that was taken or refused. It may be called from
+	// Report is told of every copy that was taken or refused, and of prices that stay
+	// held. It may be called from
 	// several goroutines, and before NewSet returns; it must not call [Set.Refresh].
 	Report func(Report)
 	// Changed is given every new table, one at a time, before [Set.Table] returns it;
@@ -45,12 +45,16 @@ type SetOptions struct {
 	Changed func(*Table)
 }
 
-// Report is what became of a newer copy of a source.
+// Report is what became of a newer copy of a source, or a reminder.
 type Report struct {
 	Source string // without what may be secret of an URL
 	// Layer is the copy, if it is used from now on; its Faults are the models that are
 	// not. Nil if the last copy stays.
 	Layer *Layer
+	// Held are the models that keep the prices of an older copy, since those of the newer
+	// one moved too far. They are told with the copy, and again every day that it is in
+	// use.
+	Held []Fault
 	// Err tells why the copy is not used, or, with a Layer, why it is not kept for the
 	// next start.
 	Err error
@@ -64,7 +68,8 @@ type Set struct {
 
 	mu     sync.Mutex // of what follows, and of the sources' layers
 	status []SourceStatus
-	layers []*Layer // by source; nil where there is no copy yet
+	told   []time.Time // when the held prices of a source were last told
+	layers []*Layer    // by source; nil where there is no copy yet
 	table  atomic.Pointer[Table]
 }
 
@@ -74,13 +79,15 @@ type SourceStatus struct {
 	AsOf    time.Time // of the copy in use; zero if there is none
 	Rows    int
 	Faults  int
+	Held    int       // how many of Faults keep prices of an older copy
 	Checked time.Time // when a newer copy was last looked for; zero if never
 	Err     string    // of the last look; empty if it went well
 }
 
-// NewSet reads the files, and what was kept of the URLs, and connects to nothing. A
-// file without usable prices is an error, as is a location that is none. An URL of
-// which nothing was kept has no prices until [Set.Run] has fetched them.
+// NewSet reads the files, and what was kept of them and of the URLs; it connects to
+// nothing and writes nothing. A file without usable prices is an error if nothing was
+// kept of it, as is a location that is none. An URL of which nothing was kept has no
+// prices until [Set.Run] has fetched them.
 func NewSet(o SetOptions) (*Set, error) {
 	if o.Refresh <= 0 {
 		o.Refresh = DefaultRefresh
@@ -97,6 +104,7 @@ func NewSet(o SetOptions) (*Set, error) {
 	s := &Set{
 		o:      o,
 		status: make([]SourceStatus, len(o.Locations)),
+		told:   make([]time.Time, len(o.Locations)),
 		layers: make([]*Layer, len(o.Locations)),
 	}
 	for i, location := range o.Locations {
@@ -107,25 +115,17 @@ func NewSet(o SetOptions) (*Set, error) {
 		s.sources = append(s.sources, src)
 		s.status[i].Source = src.String()
 		l, err := src.first()
-		if err != nil && src.url == nil {
+		if l == nil && src.url == nil {
 			return nil, fmt.Errorf("prices %q: %w", src, err)
 		}
 		if l != nil || err != nil {
-			s.told(i, l, err)
+			s.note(i, l, err)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.build()
 	return s, nil
-}
-
-// first is the copy to start with.
-func (s *source) first() (*Layer, error) {
-	if s.url == nil {
-		return s.readFile()
-	}
-	return s.load()
 }
 
 // Table is the prices in use.
@@ -222,12 +222,15 @@ func (s *Set) look(ctx context.Context, i int) bool {
 	if ctx.Err() != nil && l == nil {
 		return false // the end of the program is no fault of the source
 	}
-	s.told(i, l, err)
+	s.note(i, l, err)
 	return err == nil || l != nil
 }
 
-// told notes what became of a newer copy, and builds a table of it.
-func (s *Set) told(i int, l *Layer, err error) {
+// remindEvery is how often at least held prices are told of.
+const remindEvery = 24 * time.Hour
+
+// note notes what became of a newer copy, and builds a table of it.
+func (s *Set) note(i int, l *Layer, err error) {
 	s.mu.Lock()
 	st := &s.status[i]
 	st.Checked = s.o.Now()
@@ -239,15 +242,19 @@ func (s *Set) told(i int, l *Layer, err error) {
 		st.Err = err.Error()
 	}
 	if l != nil {
-		st.AsOf, st.Rows, st.Faults = l.AsOf, len(l.Rows), len(l.Faults)
+		st.AsOf, st.Rows, st.Faults, st.Held = l.AsOf, len(l.Rows), len(l.Faults), len(l.Held)
 		s.layers[i] = l
 		if s.table.Load() != nil { // else NewSet builds it when all are there
 			s.build()
 		}
 	}
+	var held []Fault
+	if in := s.layers[i]; in != nil && (l != nil || st.Checked.Sub(s.told[i]) >= remindEvery) {
+		held, s.told[i] = in.Held, st.Checked
+	}
 	s.mu.Unlock()
-	if s.o.Report != nil && (l != nil || err != nil) {
-		s.o.Report(Report{Source: st.Source, Layer: l, Err: err})
+	if s.o.Report != nil && (l != nil || err != nil || len(held) > 0) {
+		s.o.Report(Report{Source: st.Source, Layer: l, Held: held, Err: err})
 	}
 }
 

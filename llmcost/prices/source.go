@@ -21,13 +21,14 @@ type source struct {
 	mu sync.Mutex // held by who looks for a newer copy
 	origin
 	client *http.Client // nil of a file
-	saved  string       // file of the last copy; empty if none is kept
+	saved  string       // where the last good copy is kept; empty if it is not
 	now    func() time.Time
 
 	layer    *Layer // nil before the first good copy
 	etag     string
 	modified string
 	stamp    stamp
+	unkept   *saved // copy of a file that is in use and yet to be kept; nil if there is none
 }
 
 // stamp is how a change of a file is noticed.
@@ -41,10 +42,37 @@ type stamp struct {
 // there is one that cannot be used; the last copy then stays. A copy that is used, but
 // could not be kept for a restart, is returned with an error.
 func (s *source) read(ctx context.Context) (*Layer, error) {
-	if s.url == nil {
-		return s.readFile()
+	if s.url != nil {
+		return s.fetch(ctx)
 	}
-	return s.fetch(ctx)
+	l, err := s.readFile()
+	if err != nil || s.unkept == nil {
+		return l, err
+	}
+	c := s.unkept
+	s.unkept = nil // is not tried again and again
+	if s.saved == "" {
+		return l, nil
+	}
+	if err := c.write(s.saved); err != nil {
+		return s.layer, err
+	}
+	return l, nil
+}
+
+// first is the copy to start with, and writes nothing. A file that cannot be used any
+// more gives way to the last good copy of it, with an error; a newer copy of it is
+// compared with the last one, as if there had been no restart.
+func (s *source) first() (*Layer, error) {
+	kept, err := s.load()
+	if s.url != nil {
+		return kept, err
+	}
+	l, fault := s.readFile()
+	if l == nil {
+		return kept, fault
+	}
+	return l, err
 }
 
 // readFile reads the file if it is not as it was when it was last read, well or badly.
@@ -66,7 +94,14 @@ func (s *source) readFile() (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.accept(data, now.modified)
+	l, err := s.accept(data, now.modified)
+	if err != nil {
+		return nil, err
+	}
+	if s.unkept = nil; len(l.Held) == 0 {
+		s.unkept = &saved{AsOf: now.modified, body: data}
+	}
+	return l, nil
 }
 
 func stampOf(path string) (stamp, error) {
@@ -109,8 +144,7 @@ func (s *source) accept(data []byte, asOf time.Time) (*Layer, error) {
 	return l, nil
 }
 
-// load takes the copy that was kept of an URL before a restart. It returns nil if there
-// is none.
+// load takes the copy that was kept before a restart. It returns nil if there is none.
 func (s *source) load() (*Layer, error) {
 	if s.saved == "" {
 		return nil, nil
@@ -190,19 +224,19 @@ func withoutURL(err error) error {
 	return err
 }
 
-// newSource makes the source of a place, whose last copy is kept in dir if it is an URL.
+// newSource makes the source of a place, whose last good copy is kept in dir; nowhere if
+// that is empty.
 func newSource(location, dir string, client *http.Client, now func() time.Time) (*source, error) {
 	o, err := parseOrigin(location)
 	if err != nil {
 		return nil, err
 	}
 	s := &source{origin: o, now: now}
-	if o.url == nil {
-		return s, nil
-	}
-	s.client = strictClient(client)
 	if dir != "" {
 		s.saved = filepath.Join(dir, o.fileName())
+	}
+	if o.url != nil {
+		s.client = strictClient(client)
 	}
 	return s, nil
 }

@@ -117,7 +117,7 @@ func parseRatio(s string) (Ratio, error) {
 	return Ratio{Num: uint32(n), Den: uint32(d)}, nil
 }
 
-// of is the multiple of a rate, rounded to a femtodollar.
+// of is the multiple of a rate, rounded to a femtodollar. The ratio must be set.
 func (m Ratio) of(rate money.Rate) money.Rate {
-	return (rate*money.Rate(m.Num) + money.Rate(m.Den)/2) / money.Rate(m.Den)
+	return mulDiv(rate, money.Rate(m.Num), money.Rate(m.Den))
 }

@@ -34,7 +34,11 @@ func identOf(r *Row) (id ident, prefixed bool) {
 }
 
 // NewTable builds a table from layers, of which later ones win: a model's rows are
-// replaced all together by those of a later layer. Within a layer a key with its
+// replaced all together by those of a later layer; only a row with prices of prompts
+// alone, or of output alone, keeps the others of the layer below, and rows that begin
+// later leave those below in force until then. So do rows of a dated name, such as
+// gpt-4o-2024-08-06, that cost below what the name without the date did there: that
+// name's rows of a later layer price both. Within a layer a key with its
 // provider's prefix wins over the same key without, and a later row over an earlier
 // one of the same From. asOf is the day that the prices were collected. The rows become
 // the table's: they must not be changed any more.
@@ -82,9 +86,56 @@ func (t *Table) add(layer []*Row) {
 		}
 		fresh[id] = k
 	}
-	for id, k := range fresh {
-		t.models[id] = k.rows
+	starts := make(map[ident]time.Time, len(fresh))
+	var dated []ident // names whose price was that of a name without the date
+	for id, rows := range t.models {
+		undated, ok := cutDate(id.name)
+		k, replaced := fresh[ident{id.family, undated}]
+		if _, too := fresh[id]; !ok || !replaced || too || !k.rows[0].priced() {
+			continue
+		}
+		was := inForce(t.models[ident{id.family, undated}], t.asOf)
+		if r := inForce(rows, t.asOf); r != nil && was != nil && sameBase(r, was) {
+			dated = append(dated, id)
+		}
 	}
+	for id, k := range fresh {
+		below := t.models[id]
+		first := k.rows[0].From
+		for i, r := range k.rows {
+			k.rows[i] = r.completed(inForce(below, later(r.From, t.asOf)))
+			if r.From.Before(first) {
+				first = r.From
+			}
+		}
+		starts[id] = first
+		t.models[id] = append(until(below, first), k.rows...)
+	}
+	for _, id := range dated {
+		undated, _ := cutDate(id.name)
+		rows := until(t.models[id], starts[ident{id.family, undated}])
+		if len(rows) == 0 {
+			delete(t.models, id)
+			continue
+		}
+		t.models[id] = rows
+	}
+}
+
+// until are the rows that are in force before a moment, and end at it.
+func until(rows []*Row, end time.Time) (before []*Row) {
+	for _, r := range rows {
+		if !r.From.Before(end) {
+			continue
+		}
+		if r.Until.IsZero() || r.Until.After(end) {
+			ended := *r
+			ended.Until = end
+			r = &ended
+		}
+		before = append(before, r)
+	}
+	return before
 }
 
 // AsOf is the day that the prices were collected.
@@ -189,6 +240,45 @@ func sameBase(a, b *Row) bool {
 		}
 	}
 	return slices.Equal(a.Tiers, b.Tiers)
+}
+
+// inForce is the row of one model's that is in force at a time, or nil.
+func inForce(rows []*Row, at time.Time) *Row {
+	var found *Row
+	for _, r := range rows {
+		if r.valid(at) && (found == nil || !r.From.Before(found.From)) {
+			found = r
+		}
+	}
+	return found
+}
+
+// completed returns r, or a copy of it with the prices of base for output if r has
+// those of prompts alone, or the other way round.
+func (r *Row) completed(base *Row) *Row {
+	units := r.Rates.units &^ tools
+	var missing uint64
+	switch {
+	case base == nil || units == 0:
+		return r
+	case units&^promptBits == 0 && !r.silent():
+		missing = outputBits
+	case units&^outputBits == 0:
+		missing = promptBits
+	}
+	if base.Rates.units&missing == 0 {
+		return r
+	}
+	c := *r
+	c.Rates = r.Rates.clone()
+	tiers := slices.Equal(r.Tiers, base.Tiers)
+	base.Rates.All(func(u Unit, s Service, tier int, rate money.Rate) bool {
+		if missing&(1<<u) != 0 && (tier == 0 || tiers) {
+			c.Rates.Set(u, s, tier, rate)
+		}
+		return true
+	})
+	return &c
 }
 
 // withServices returns r, or a copy of it with the rates of the services that only

@@ -166,3 +166,45 @@ func TestBooksAreSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestALayerPricesTheDatedNamesOfItsModels(t *testing.T) {
+	below := []*Row{chat(t, "m", "2", "8"), chat(t, "m-2026-01-02", "2", "8"), chat(t, "m-2026-03-04", "5", "15"), chat(t, "n-2026-01-02", "2", "8")}
+	for _, tt := range []struct {
+		name  string
+		above []*Row
+		want  map[string]string
+	}{
+		{"the name alone", []*Row{chat(t, "m", "3", "9")}, map[string]string{"m": "3", "m-2026-01-02": "3", "m-2026-03-04": "5", "n-2026-01-02": "2"}},
+		{"both names", []*Row{chat(t, "m", "3", "9"), chat(t, "m-2026-01-02", "4", "9")}, map[string]string{"m": "3", "m-2026-01-02": "4"}},
+		{"a dated name alone", []*Row{chat(t, "m-2026-01-02", "4", "9")}, map[string]string{"m": "2", "m-2026-01-02": "4"}},
+		{"a name that was not there", []*Row{chat(t, "n", "3", "9")}, map[string]string{"n-2026-01-02": "2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := mustBook(t, NewTable(time.Time{}, below, tt.above), Options{})
+			for name, want := range tt.want {
+				m := b.Resolve("openai", name, "", noon)
+				if m.Row == nil {
+					t.Fatalf("%s has no row", name)
+				}
+				rateIs(t, m.Row, Input, Standard, 0, want)
+			}
+		})
+	}
+}
+
+func TestAPriceOfTheFutureLeavesThePresentOne(t *testing.T) {
+	begins := noon.Add(time.Hour)
+	above := chat(t, "m", "3", "9")
+	above.From = begins
+	tab := NewTable(time.Time{}, []*Row{chat(t, "m", "2", "8"), chat(t, "m-2026-01-02", "2", "8")}, []*Row{above})
+	b := mustBook(t, tab, Options{})
+	for _, name := range []string{"m", "m-2026-01-02"} {
+		for at, want := range map[time.Time]string{noon: "2", begins.Add(-time.Nanosecond): "2", begins: "3"} {
+			m := b.Resolve("openai", name, "", at)
+			if m.Row == nil {
+				t.Fatalf("%s has no row at %s", name, at)
+			}
+			rateIs(t, m.Row, Input, Standard, 0, want)
+		}
+	}
+}

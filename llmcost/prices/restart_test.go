@@ -1,0 +1,106 @@
+package prices
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestAFileIsGuardedOverRestarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.json")
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	o := SetOptions{Locations: []string{path}, Dir: filepath.Join(t.TempDir(), "kept")}
+	write(t, path, table("m", "1e-6"), now)
+	s, _ := newSet(t, o)
+	if _, err := os.Stat(o.Dir); !os.IsNotExist(err) {
+		t.Errorf("something was written before it ran: %v", err)
+	}
+	s.Refresh(t.Context())
+
+	steps := []struct {
+		name   string
+		change func()
+		price  string
+		held   int
+		err    bool
+	}{
+		{"as it was", func() {}, "1", 0, false},
+		{"a price that slipped", func() { write(t, path, table("m", "5e-4"), now.Add(1)) }, "1", 1, false},
+		{"still", func() {}, "1", 1, false},
+		{"half written", func() { write(t, path, table("m", "1e-6")[:50], now.Add(2)) }, "1", 0, true},
+		{"gone", func() { _ = os.Remove(path) }, "1", 0, true},
+		{"another price", func() { write(t, path, table("m", "4e-6"), now.Add(3)) }, "4", 0, false},
+		{"which is the one that others are compared with", func() { write(t, path, table("m", "31e-6"), now.Add(4)) }, "31", 0, false},
+	}
+	for _, step := range steps {
+		step.change()
+		s, r := newSet(t, o)
+		if got := inputOf(t, s, "m"); got != step.price {
+			t.Errorf("%s: the price is %s, want %s", step.name, got, step.price)
+		}
+		reports := r.take()
+		if len(reports) != 1 || reports[0].Layer == nil || (reports[0].Err != nil) != step.err {
+			t.Fatalf("%s: reports %+v", step.name, reports)
+		}
+		if held := reports[0].Layer.Held; len(held) != step.held {
+			t.Errorf("%s: held %v", step.name, held)
+		}
+		s.Refresh(t.Context())
+		if got := inputOf(t, s, "m"); got != step.price {
+			t.Errorf("%s: then the price is %s, want %s", step.name, got, step.price)
+		}
+	}
+}
+
+func TestACopyThatCannotBeKeptIsInUse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.json")
+	write(t, path, table("m", "1e-6"), time.Now())
+	s, r := newSet(t, SetOptions{Locations: []string{path}, Dir: filepath.Join(path, "no-directory")})
+	r.take()
+	s.Refresh(t.Context())
+	if got := r.take(); len(got) != 1 || got[0].Err == nil || got[0].Layer == nil {
+		t.Errorf("reports %+v", got)
+	}
+	s.Refresh(t.Context())
+	if got := r.take(); len(got) != 0 {
+		t.Errorf("told again: %+v", got)
+	}
+	if got := inputOf(t, s, "m"); got != "1" {
+		t.Errorf("the price is %s", got)
+	}
+}
+
+func TestHeldPricesAreToldEveryDay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.json")
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	write(t, path, table("m", "1e-6"), now)
+	s, r := newSet(t, SetOptions{Locations: []string{path}, Now: func() time.Time { return now }})
+	write(t, path, table("m", "5e-4"), now.Add(1))
+	r.take()
+	for _, step := range []struct {
+		name          string
+		after         time.Duration
+		told, newCopy bool
+	}{
+		{"at once", 0, true, true},
+		{"not again", 23 * time.Hour, false, false},
+		{"a day later", time.Hour, true, false},
+		{"not again that day", time.Hour, false, false},
+		{"the next day", 23 * time.Hour, true, false},
+	} {
+		now = now.Add(step.after)
+		s.Refresh(t.Context())
+		got := r.take()
+		if len(got) == 1 != step.told {
+			t.Fatalf("%s: reports %+v", step.name, got)
+		}
+		if step.told && (len(got[0].Held) != 1 || got[0].Held[0].Key != "m" || (got[0].Layer != nil) != step.newCopy) {
+			t.Errorf("%s: report %+v", step.name, got[0])
+		}
+	}
+	if st := s.Status()[0]; st.Held != 1 {
+		t.Errorf("status %+v", st)
+	}
+}

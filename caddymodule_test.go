@@ -99,6 +99,7 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	handle /v1/* {
 		respond "v1"
 	}
+	llm_retry
 	cost_limit {
 		limit $1 per day
 	}
@@ -116,9 +117,9 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"handler":"(\w+)"`).FindAllSubmatch(config, -1) {
 		got = append(got, string(m[1]))
 	}
-	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "subroute", "static_response"}
+	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "llm_retry", "subroute", "static_response"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
-	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+6], order[:6]) {
+	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+7], order[:7]) {
 		t.Errorf("handlers run in the order %q, want %q", got, order)
 	}
 }

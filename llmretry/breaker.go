@@ -72,7 +72,7 @@ func newBreaker(b *Breaker) *breaker {
 		MaxRequests:  1,
 		Interval:     per,
 		BucketPeriod: per / buckets,
-		Timeout:      open,
+		Timeout:      open - time.Millisecond, // who waits as long as told must not come too early
 		ReadyToTrip:  func(n gobreaker.Counts) bool { return int(n.TotalFailures) >= b.Failures },
 		IsExcluded:   func(err error) bool { return errors.Is(err, errUnknown) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {

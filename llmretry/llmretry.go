@@ -74,7 +74,7 @@ type Fallback struct {
 type route struct {
 	name    string
 	model   string
-	routes  caddyhttp.RouteList
+	compile func(next caddyhttp.Handler) caddyhttp.Handler // nil for the one behind
 	pricing bool // a handler in routes says what calls cost
 	warn    sync.Once
 }
@@ -135,7 +135,7 @@ func (h *Handler) init() error {
 	h.routes[0].name = "primary"
 	for i, f := range h.Fallbacks {
 		ro := &h.routes[i+1]
-		ro.name, ro.model, ro.routes = fmt.Sprintf("fallback %d", i+1), f.Model, f.Routes
+		ro.name, ro.model, ro.compile = fmt.Sprintf("fallback %d", i+1), f.Model, f.Routes.Compile
 	}
 	if h.Breaker != nil {
 		h.breaker = newBreakers(h.Breaker, len(h.routes))

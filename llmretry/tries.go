@@ -112,7 +112,7 @@ func (t *tries) way(w http.ResponseWriter, r *http.Request, i int) (done bool, e
 		if ro.model != "" && !t.reroute(r, ro) {
 			return false, nil
 		}
-		next, most = ro.routes.Compile(t.next), 1
+		next, most = ro.compile(t.next), 1
 		metrics.Process.Retried(metrics.RetryFallback)
 	}
 	for n := 1; ; n++ {

@@ -17,7 +17,7 @@ type attempts struct {
 	by     string         // the route of the last one
 	routed *usage.Request // what it asks for; nil where that is what the client does
 	lost   []*Lost
-	idle   bool           // nobody was at work for it when the client went
+	idle   bool // nobody was at work for it when the client went
 }
 
 // Lost is an answer that the client may not get.

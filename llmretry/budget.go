@@ -21,7 +21,7 @@ type budget struct {
 	at   time.Time
 }
 
-func (b *budget) init() { b.left, b.at = budgetFirst, time.Now() }
+func (b *budget) init(now time.Time) { b.left, b.at = budgetFirst, now }
 
 // call pays in for a call.
 func (b *budget) call() {
@@ -31,10 +31,9 @@ func (b *budget) call() {
 }
 
 // take takes a retry, or nothing if none is left.
-func (b *budget) take() bool {
+func (b *budget) take(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
 	b.left = min(b.left+now.Sub(b.at).Seconds()*budgetFloor, budgetMost)
 	b.at = now
 	if b.left < 1 {

@@ -140,7 +140,7 @@ func (h *Handler) init() error {
 	if h.Breaker != nil {
 		h.breaker = newBreakers(h.Breaker, len(h.routes))
 	}
-	h.budget.init()
+	h.budget.init(time.Now())
 	return nil
 }
 

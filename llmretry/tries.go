@@ -234,7 +234,7 @@ func (t *tries) wait(r *http.Request, n int) bool {
 	if !t.goesOn(r, d) {
 		return false
 	}
-	if !t.h.budget.take() {
+	if !t.h.budget.take(time.Now()) {
 		metrics.Process.Retried(metrics.RetryBudget)
 		return false
 	}

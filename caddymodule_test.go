@@ -75,7 +75,7 @@ func TestHandlersOfTheReadmeLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(?:cost_limit|llm_cost)\".*?)```").FindAllSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(?:cost_limit|llm_cost|llm_retry)\".*?)```").FindAllSubmatch(readme, -1) {
 		found++
 		handler := strings.Replace(string(m[1]), "/etc/caddy/prices.json", prices, 1)
 		var config caddy.Config
@@ -87,8 +87,8 @@ func TestHandlersOfTheReadmeLoad(t *testing.T) {
 			t.Errorf("%v: %s", err, handler)
 		}
 	}
-	if found != 2 {
-		t.Errorf("README.md has %d of the 2 handlers", found)
+	if found != 3 {
+		t.Errorf("README.md has %d of the 3 handlers", found)
 	}
 }
 

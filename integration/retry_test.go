@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
 
 // retrying is a route with retries in front of the upstream.
@@ -227,10 +229,21 @@ func failsHalf() (h http.HandlerFunc, served *atomic.Int64) {
 }
 
 func TestThousandCallsOfWhichHalfFail(t *testing.T) {
-	h, served := failsHalf()
-	up := newUpstream(t, h)
-	g := start(t, up, drainSite("2s", retrying("max_wait 20ms")))
-	g.thousand(up, served)
+	site := drainSite("2s", retrying("max_wait 20ms"))
+	for _, tt := range []struct {
+		name  string
+		store func() string
+	}{
+		{"memory", func() string { return "" }},
+		{"redis", func() string { return "store redis {\naddress " + redistest.Start(t).Addr() + "\n}\n" }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, served := failsHalf()
+			up := newUpstream(t, h)
+			g := start(t, up, strings.Replace(site, "llm {\n", "llm {\n"+tt.store(), 1))
+			g.thousand(up, served)
+		})
+	}
 }
 
 // thousand makes 1,000 calls and holds the sums to what the upstream served.

@@ -75,7 +75,7 @@ type route struct {
 	name    string
 	model   string
 	compile func(next caddyhttp.Handler) caddyhttp.Handler // nil for the one behind
-	pricing bool // a handler in routes says what calls cost
+	pricing bool                                           // a handler in routes says what calls cost
 	warn    sync.Once
 }
 

@@ -15,7 +15,7 @@ import (
 // BenchmarkNothingFails compares calls with and without llm_retry.
 func BenchmarkNothingFails(b *testing.B) {
 	h := newHandler(b, new(Handler))
-	up := caddyhttp.HandlerFunc(replies(200, sixty))
+	up := replies(200, sixty)
 	for _, bench := range []struct {
 		name string
 		next caddyhttp.HandlerFunc

@@ -80,7 +80,12 @@ func TestATrialThatFailsOpensTheBreakerAgain(t *testing.T) {
 func TestOneTrialAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := broken(t)
-		up := &script{steps: steps(replies(429, busy), replies(429, busy), replies(429, busy), func(w http.ResponseWriter, r *http.Request) error {
+		fails := replies(429, busy)
+		up := &script{steps: steps(fails)}
+		for range 3 {
+			do(h, up.serve, from(t, "a"))
+		}
+		up.steps = steps(func(w http.ResponseWriter, r *http.Request) error {
 			if res := do(h, replies(200, sixty), from(t, "a")); res.Code != 429 {
 				t.Errorf("beside a trial: %d", res.Code)
 			}
@@ -95,10 +100,7 @@ func TestOneTrialAtATime(t *testing.T) {
 				t.Errorf("beside the answer to a trial: %d", res.Code)
 			}
 			return nil
-		})}
-		for range 3 {
-			do(h, up.serve, from(t, "a"))
-		}
+		})
 		time.Sleep(10*time.Second + 1)
 		do(h, up.serve, from(t, "a"))
 	})

@@ -2,7 +2,6 @@ package llmretry
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -124,7 +123,7 @@ func duration(d *caddyfile.Dispenser, word, s string) (caddy.Duration, error) {
 		return 0, d.Errf("%s: '%s' is not a duration", word, s)
 	}
 	if n <= 0 {
-		return 0, d.Errf("%s: %s must be greater than zero", word, time.Duration(n))
+		return 0, d.Errf("%s: %s must be greater than zero", word, n)
 	}
 	return caddy.Duration(n), nil
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -113,8 +114,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	if g.mode == peeking {
 		all := p
 		if len(g.held) > 0 {
-			all = append(g.held, p...)
-			g.held = all[:len(g.held)]
+			all = slices.Concat(g.held, p)
 		}
 		switch v, status := g.peek(all); {
 		case v == content, v == failure && status != 0 && !g.t.h.retryable(status):

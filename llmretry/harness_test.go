@@ -93,7 +93,7 @@ func do(h *Handler, up caddyhttp.HandlerFunc, r *http.Request) (res result) {
 	begin := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
-			if v != http.ErrAbortHandler {
+			if v != http.ErrAbortHandler { //nolint:errorlint // it is thrown as it is
 				panic(v)
 			}
 			res.aborted = true
@@ -110,8 +110,8 @@ func do(h *Handler, up caddyhttp.HandlerFunc, r *http.Request) (res result) {
 }
 
 // total is what a call was charged, in tokens.
-func (res *result) total() int64 {
-	u := res.outcome.All()
+func (rs *result) total() int64 {
+	u := rs.outcome.All()
 	return u.Total()
 }
 

@@ -184,7 +184,7 @@ func (t *tries) once(w http.ResponseWriter, r *http.Request, i int, next caddyht
 		return true, err
 	}
 	t.judgeRoute(status)
-	t.keep(status)
+	t.keep()
 	return false, nil
 }
 
@@ -206,7 +206,7 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 }
 
 // keep keeps the answer of the attempt that has just failed.
-func (t *tries) keep(status int) {
+func (t *tries) keep() {
 	g, now := &t.gate, time.Now()
 	if t.kept != nil {
 		t.call.Lose(t.kept.heard)

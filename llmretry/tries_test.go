@@ -1,6 +1,7 @@
 package llmretry
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -17,7 +18,7 @@ func TestCallsAreTriedAgain(t *testing.T) {
 	ok := replies(200, sixty)
 	for _, tt := range []struct {
 		name    string
-		h       Handler
+		h       *Handler
 		steps   []caddyhttp.HandlerFunc
 		request []string // fields of its header
 		status  int
@@ -41,7 +42,7 @@ func TestCallsAreTriedAgain(t *testing.T) {
 			atMost: 1500 * time.Millisecond,
 		},
 		{name: "no connection", steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
-		{name: "no connection, whatever the list says", h: Handler{On: []int{429}}, steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "no connection, whatever the list says", h: &Handler{On: []int{429}}, steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "a stream that begins with an error", steps: steps(streams(overloaded), streams(delta)), status: 200, body: delta, calls: 2, tokens: 1032, atMost: time.Second},
 		{name: "a stream that breaks before its first event", steps: steps(breaks(": hello\n\n"), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "an error under 200", steps: steps(replies(200, `{"error":{"code":503,"message":"x"}}`), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
@@ -51,9 +52,9 @@ func TestCallsAreTriedAgain(t *testing.T) {
 		},
 
 		{name: "no more than said", steps: steps(replies(500, "no")), status: 500, body: "no", calls: 3, atMost: 2 * time.Second},
-		{name: "once only", h: Handler{Attempts: 1}, steps: steps(replies(500, "no")), status: 500, body: "no", calls: 1},
+		{name: "once only", h: &Handler{Attempts: 1}, steps: steps(replies(500, "no")), status: 500, body: "no", calls: 1},
 		{name: "not another status", steps: steps(replies(400, "no")), status: 400, body: "no", calls: 1},
-		{name: "not a status that is not listed", h: Handler{On: []int{503}}, steps: steps(replies(500, "no")), status: 500, body: "no", calls: 1},
+		{name: "not a status that is not listed", h: &Handler{On: []int{503}}, steps: steps(replies(500, "no")), status: 500, body: "no", calls: 1},
 		{name: "not where the wait is too long", steps: steps(replies(429, busy, "Retry-After", "60")), status: 429, body: busy, calls: 1},
 		{name: "not without a quota", steps: steps(replies(429, `{"error":{"code":"insufficient_quota"}}`)), status: 429, calls: 1},
 		{name: "not if the provider says so", steps: steps(replies(500, "no", "X-Should-Retry", "false")), status: 500, calls: 1},
@@ -65,7 +66,7 @@ func TestCallsAreTriedAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHandler(t, &tt.h)
+				h := newHandler(t, cmp.Or(tt.h, new(Handler)))
 				up := &script{steps: tt.steps}
 				res := do(h, up.serve, request(t.Context(), chatBody, tt.request...))
 				if res.err != nil || res.aborted {
@@ -150,7 +151,7 @@ func TestTheWaitThatIsLeftIsTold(t *testing.T) {
 			time.Sleep(2500 * time.Millisecond)
 			return caddyhttp.Error(http.StatusGatewayTimeout, context.DeadlineExceeded)
 		}
-		up := &script{steps: steps(replies(429, busy, "Retry-After", "2", "X-Provider", "yes"), slow, slow)}
+		up := &script{steps: steps(replies(429, busy, "Retry-After", "2", "X-Provider", "yes"), slow)}
 		res := do(h, up.serve, request(t.Context(), chatBody))
 		if res.Code != 429 || res.Header().Get("Retry-After") != "1" || res.Header().Get("X-Provider") != "yes" {
 			t.Errorf("got %d %v", res.Code, res.Header())

@@ -7,6 +7,7 @@
 //   - http.handlers.llm_cost: what calls cost;
 //   - http.handlers.token_limit: how much they may use;
 //   - http.handlers.cost_limit: how much they may spend;
+//   - http.handlers.llm_retry: what becomes of calls that fail upstream;
 //   - llm: the app that holds the counters both share, with its global option
 //     of the same name;
 //   - admin.api.llm: the use of everybody, at the admin endpoint.
@@ -23,6 +24,7 @@ import (
 	_ "github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 	_ "github.com/llmlimits/caddy-llm-limits/llmcost"
 	_ "github.com/llmlimits/caddy-llm-limits/llmlimits"
+	_ "github.com/llmlimits/caddy-llm-limits/llmretry"
 	_ "github.com/llmlimits/caddy-llm-limits/tokenlimit"
 )
 
@@ -34,6 +36,7 @@ var orderedDirectives = []string{
 	"token_limit",
 	"cost_limit",
 	"llm_limits",
+	"llm_retry",
 }
 
 // init gives the directives their place, so that nobody has to write an order

@@ -75,7 +75,7 @@ func TestHandlersOfTheReadmeLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(?:cost_limit|llm_cost)\".*?)```").FindAllSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(?:cost_limit|llm_cost|llm_retry)\".*?)```").FindAllSubmatch(readme, -1) {
 		found++
 		handler := strings.Replace(string(m[1]), "/etc/caddy/prices.json", prices, 1)
 		var config caddy.Config
@@ -87,8 +87,8 @@ func TestHandlersOfTheReadmeLoad(t *testing.T) {
 			t.Errorf("%v: %s", err, handler)
 		}
 	}
-	if found != 2 {
-		t.Errorf("README.md has %d of the 2 handlers", found)
+	if found != 3 {
+		t.Errorf("README.md has %d of the 3 handlers", found)
 	}
 }
 
@@ -99,6 +99,7 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	handle /v1/* {
 		respond "v1"
 	}
+	llm_retry
 	cost_limit {
 		limit $1 per day
 	}
@@ -121,10 +122,10 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"handler":"(\w+)"`).FindAllSubmatch(config, -1) {
 		got = append(got, string(m[1]))
 	}
-	// the last two before the subroute are those of llm_limits
-	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "llm_cost", "cost_limit", "subroute", "static_response"}
+	// the second llm_cost and cost_limit are those of llm_limits
+	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "llm_cost", "cost_limit", "llm_retry", "subroute", "static_response"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
-	if i := slices.Index(got, "encode"); i < 0 || i+8 > len(got) || !slices.Equal(got[i:i+8], order[:8]) {
+	if i := slices.Index(got, "encode"); i < 0 || i+9 > len(got) || !slices.Equal(got[i:i+9], order[:9]) {
 		t.Errorf("handlers run in the order %q, want %q", got, order)
 	}
 }

@@ -23,7 +23,13 @@ const (
 	RoleAuth            Role = "auth"             // says who calls
 	RoleLimiter         Role = "limiter"          // counts, whoever calls
 	RoleConsumerLimiter Role = "consumer_limiter" // counts by who calls
+	RoleRetry           Role = "retry"            // sends a call more than once
 )
+
+// detouring is a handler that has routes of its own besides the one behind it.
+type detouring interface {
+	Detours() []caddyhttp.RouteList
+}
 
 // placed is a handler whose place in a route matters.
 type placed interface {
@@ -117,6 +123,8 @@ type position struct {
 	limited  bool      // a limiter that every call passes
 	partly   string    // a limiter that only calls with a certain matcher pass
 	open     []opening // the lookouts before this place
+	retried  string    // a handler before this place that sends calls more than once
+	detour   bool      // the place is on one of the other routes of such a handler
 }
 
 // routes follows a list of routes and returns what stands before its end.
@@ -124,13 +132,15 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 	group := ""
 	var left []opening // of the routes of one group, which exclude each other
 	consumer := ""     // a limiter by consumer in one of them
+	retried := ""      // by one of them
 	for i := range routes {
 		route := &routes[i]
 		matchers := describe(route.MatcherSets)
 		if route.Group != group {
 			at.join(left)
 			at.consumer = cmp.Or(at.consumer, consumer)
-			group, left, consumer = route.Group, nil, ""
+			at.retried = cmp.Or(at.retried, retried)
+			group, left, consumer, retried = route.Group, nil, "", ""
 		}
 		inner := at
 		if matchers != "" || route.Group != "" {
@@ -149,9 +159,10 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 		if opened := inner.open[min(outside, len(inner.open)):]; !route.Terminal && inner.answered == "" {
 			if route.Group != "" {
 				left = append(left, opened...)
-				consumer = cmp.Or(consumer, inner.consumer)
+				consumer, retried = cmp.Or(consumer, inner.consumer), cmp.Or(retried, inner.retried)
 			} else {
 				at.join(opened)
+				at.retried = cmp.Or(at.retried, inner.retried)
 			}
 		} else if matchers != "" || route.Group != "" {
 			at = at.partial() // some calls end here
@@ -179,6 +190,7 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 	}
 	at.join(left)
 	at.consumer = cmp.Or(at.consumer, consumer)
+	at.retried = cmp.Or(at.retried, retried)
 	return at, nil
 }
 
@@ -217,7 +229,12 @@ func (w *walk) handler(h any, at position) (position, error) {
 			if pr, ok := h.(pricing); ok && pr.Pricer() != nil {
 				at.priced(pr.Pricer())
 			}
+		case RoleRetry:
+			return w.retry(h, name, at)
 		case RoleLimiter, RoleConsumerLimiter:
+			if at.retried != "" {
+				return at, fmt.Errorf("%s stands outside of %s: a call would be counted at its first attempt alone; put %[1]s behind the limiter", at.retried, name)
+			}
 			w.limiters++
 			at.limited = true
 			if at.answered != "" {
@@ -243,7 +260,7 @@ func (w *walk) handler(h any, at position) (position, error) {
 	if rp, ok := h.(*reverseproxy.Handler); ok {
 		at.proxied(rp)
 	}
-	if rw, ok := h.(*rewrite.Rewrite); ok && rw.URI != "" && at.limited {
+	if rw, ok := h.(*rewrite.Rewrite); ok && rw.URI != "" && at.limited && !at.detour {
 		w.warn("a rewrite behind a limiter changes what is called: what a call costs, and whether it is free, was told by the path before it; put the rewrite first")
 	}
 	if at.partly != "" && !at.limited && moduleID(h) == "http.handlers.reverse_proxy" {
@@ -253,6 +270,32 @@ func (w *walk) handler(h any, at position) (position, error) {
 		at.answered = moduleName(h)
 	}
 	return at, nil
+}
+
+// retry follows the routes that a call may take once an attempt has failed, each of which
+// goes on behind the handler if nothing on it answers.
+func (w *walk) retry(h any, name string, at position) (position, error) {
+	if at.retried != "" {
+		return at, fmt.Errorf("%s stands behind %s: the attempts of both would multiply; keep one", name, at.retried)
+	}
+	at.retried = name
+	d, ok := h.(detouring)
+	if !ok {
+		return at, nil
+	}
+	out := at
+	for _, routes := range d.Detours() {
+		inner := at.partial()
+		inner.detour = true
+		inner, err := w.routes(routes, inner)
+		if err != nil {
+			return at, err
+		}
+		if inner.answered == "" {
+			out.join(inner.open)
+		}
+	}
+	return out, nil
 }
 
 // answers tells whether a handler answers every call that reaches it.
@@ -304,6 +347,11 @@ func each(routes caddyhttp.RouteList, f func(h any)) {
 			if sub, ok := h.(*caddyhttp.Subroute); ok {
 				each(sub.Routes, f)
 				continue
+			}
+			if d, ok := h.(detouring); ok {
+				for _, routes := range d.Detours() {
+					each(routes, f)
+				}
 			}
 			f(h)
 		}

@@ -10,6 +10,7 @@ const (
 	auth     = `{"handler":"test_limit","role":"auth"}`
 	limiter  = `{"handler":"test_limit","role":"limiter"}`
 	consumer = `{"handler":"test_limit","role":"consumer_limiter"}`
+	retry    = `{"handler":"test_limit","role":"retry"}`
 	proxy    = `{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:9"}]}`
 	respond  = `{"handler":"static_response","body":"ok"}`
 )
@@ -107,6 +108,16 @@ func TestRoutesAreChecked(t *testing.T) {
 		{"a placeholder of a map elsewhere in the site", routes(host("a.example", route("", mapper("tier"))), host("b.example", route("", placeholder("tier")))), "", nil},
 		{"a placeholder of a map in a named route", route("", placeholder("tier")), `,"named_routes":{"up":` + route("", mapper("tier")) + `}`, nil},
 		{"a placeholder of another map", route("", mapper("other"), placeholder("tier")), "", []string{"{tier} is unknown"}},
+
+		{"retries behind limiters", routes(route("", limiter), route("", limiter, retry, proxy)), "", nil},
+		{"retries without a limiter", route("", retry, proxy), "", nil},
+		{"a limiter behind retries", route("", limiter, retry, limiter, proxy), "", []string{"test_limit stands outside of test_limit", "counted at its first attempt alone"}},
+		{"a limiter behind retries in a route block", routes(route("", subroute(route("", retry))), route("", limiter, proxy)), "", []string{"stands outside of"}},
+		{"a limiter behind retries with a matcher", routes(route("/x", retry), route("", limiter, proxy)), "", []string{"stands outside of"}},
+		{"a limiter behind retries that answer", routes(route("/x", retry, proxy), route("", limiter, proxy)), "", nil},
+		{"a limiter and retries that exclude each other", routes(with(`"group":"g"`, route("/x", retry)), with(`"group":"g"`, route("/y", limiter)), route("", proxy)), "", nil},
+		{"a limiter behind retries of a group", routes(with(`"group":"g"`, route("/x", retry)), with(`"group":"g"`, route("/y", limiter)), route("", limiter, proxy)), "", []string{"stands outside of"}},
+		{"retries of retries", route("", limiter, retry, retry, proxy), "", []string{"would multiply"}},
 
 		{"a limiter in the error routes", route("", limiter, proxy), `,"errors":{"routes":[` + route("", consumer, proxy) + `]}`, nil},
 		{"a limiter behind an answer in the error routes", route("", limiter, proxy), `,"errors":{"routes":[` + route("", respond, limiter) + `]}`, []string{"handle_errors", "behind static_response"}},

@@ -24,6 +24,7 @@ type Call struct {
 	sent     []byte        // the body as the client sent it
 	encoding string        // and how it was encoded
 	put      io.ReadCloser // what the request got in its place
+	onward   []byte        // what that holds
 	body     []byte        // as it goes on
 	plain    []byte        // the same without usage asked for; nil if it was not
 	accept   []string
@@ -43,6 +44,7 @@ type Call struct {
 	refusedBy string
 	shadowed  []string
 	ended     bool
+	attempts  attempts // of a handler that tries more than once
 
 	own      tap
 	ownDrain drain
@@ -159,7 +161,7 @@ func (c *Call) Model() string {
 }
 
 // subject is what the call teaches about.
-func (c *Call) subject() subject { return subject{c.route, c.Model()} }
+func (c *Call) subject() subject { return subject{c.route, c.asked()} }
 
 // OtherModels are those that the body names besides: the one that has no effect where
 // the path names one, fallbacks, those of tools. An allowlist must cover them too.
@@ -200,7 +202,7 @@ func (c *Call) edit(r *http.Request, body []byte) {
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
 	setBody(r, body)
-	c.put = r.Body
+	c.put, c.onward = r.Body, body
 }
 
 // Meter asks for usage where a stream would carry none. The request must have been
@@ -313,5 +315,5 @@ func (c *Call) leave() {
 // release gives the memory of the body back.
 func (c *Call) release() {
 	c.m.bodies.release(c.who, c.held)
-	c.held, c.body, c.plain = 0, nil, nil
+	c.held, c.body, c.plain, c.onward = 0, nil, nil, nil
 }

@@ -40,6 +40,8 @@ type logEntry struct {
 	costStatus             CostStatus
 	refusedBy              string
 	shadowed               []string
+	servedBy               string
+	attempts               int
 }
 
 // set takes what is to be logged of a call that has ended.
@@ -52,6 +54,10 @@ func (e *logEntry) set(c *Call, r *http.Request) {
 	}
 	if e.consumer == "" {
 		e.consumer = DefaultConsumer
+	}
+	e.servedBy, e.attempts = c.attempts.by, c.attempts.n
+	if e.served == "" && c.attempts.routed != nil {
+		e.served = clip(c.asked())
 	}
 	e.other = e.usage.Total() - o.Usage.Total()
 }
@@ -90,6 +96,10 @@ func (e *logEntry) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		enc.AddString("cost_usd", e.cost.String())
 	}
 	enc.AddString("usage_source", string(e.source))
+	if e.attempts > 0 {
+		enc.AddString("served_by", e.servedBy)
+		enc.AddInt("attempts", e.attempts)
+	}
 	addString(enc, "refused_by", e.refusedBy)
 	addString(enc, "shadow_refused_by", strings.Join(e.shadowed, ","))
 	return nil

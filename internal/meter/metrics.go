@@ -38,7 +38,7 @@ func (c *Call) count(r *http.Request, expected expectation) {
 	c.m.metrics.Ended(&metrics.Call{
 		Consumer: Consumer(r), API: c.Endpoint.API.String(),
 		Status: o.Status, Refused: c.refusedBy != "", Source: string(o.Source),
-		Model: cmp.Or(o.ServedModel, c.Model()), Usage: &o.Usage, Other: o.Other,
+		Model: cmp.Or(o.ServedModel, c.asked()), Usage: &o.Usage, Other: o.Other,
 		ExpectedInput: expected.input, ExpectedOutput: expected.output,
 		Cost: o.Cost, Unpriced: o.CostStatus == CostUnpriced,
 	})

@@ -112,6 +112,8 @@ func (c *Call) worked(status int, answered, gone bool, report *usage.Report) boo
 		return false // let pass uncounted, by the operator's word
 	case report.Found || report.Delivered > 0 || report.Usage != (usage.Usage{}) || len(report.Other) > 0:
 		return true
+	case c.attempts.idle:
+		return false // nobody was asked any more when the client went
 	case c.late && (!answered || status == statusClientGone):
 		return false // nothing is sent for a client that had gone before
 	case gone && (!answered || status == statusClientGone):

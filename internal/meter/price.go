@@ -73,6 +73,9 @@ func (c *Call) Price(p Pricer) { c.pricer = p }
 // out or further in.
 func (c *Call) PriceByDefault(p Pricer) { c.byDefault = p }
 
+// Budgeted tells whether a limit in dollars counts the call.
+func (c *Call) Budgeted() bool { return c.byDefault != nil }
+
 // Pricer is the one that prices the call as things are; nil if none does.
 func (c *Call) Pricer() Pricer {
 	if c.pricer != nil {
@@ -95,7 +98,7 @@ const (
 // the pictures and seconds that it asks for. The request must have been inspected.
 func (c *Call) Priced() Priced {
 	q := c.Request
-	p := Priced{API: c.Endpoint.API, Requested: c.Model(), Hints: q.Hints, TextOnly: q.Media == 0, At: c.m.now()}
+	p := Priced{API: c.Endpoint.API, Requested: c.asked(), Hints: q.Hints, TextOnly: q.Media == 0, At: c.m.now()}
 	switch p.API {
 	case usage.OpenAIImages:
 		p.Usage.Images = q.Choices

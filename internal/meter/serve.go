@@ -106,6 +106,10 @@ func (c *Call) snapshot(w http.ResponseWriter, r *http.Request) *snapshot {
 	if c.plain == nil && !c.mayAsk() {
 		return nil
 	}
+	return snapshotOf(w, r)
+}
+
+func snapshotOf(w http.ResponseWriter, r *http.Request) *snapshot {
 	groups, _ := r.Context().Value(routeGroups).(map[string]struct{})
 	return &snapshot{
 		url: *r.URL, method: r.Method, host: r.Host, requestURI: r.RequestURI,
@@ -155,6 +159,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 	expected := c.expectation() // before it learns from the answer
 	o := c.outcome(r, err, returned)
 	c.price(o)
+	c.addLost(o)
 	c.tellCost(r)
 	for _, e := range c.entries {
 		e.Settle(o)

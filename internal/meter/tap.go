@@ -83,7 +83,7 @@ func (t *tap) start() {
 			for _, f := range t.call.fields {
 				t.resp.Seek(f)
 			}
-			t.resp.Expect(t.call.Request)
+			t.resp.Expect(t.call.serving())
 			t.resp.Start(t.status, h)
 		}
 		if t.call.plain != nil && strings.EqualFold(kind, "text/event-stream") && isPlain(h) {

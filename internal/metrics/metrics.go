@@ -26,6 +26,7 @@ type Set struct {
 	unpriced   *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
 	thresholds *prometheus.CounterVec
+	retries    *prometheus.CounterVec
 	auth       *prometheus.CounterVec
 	expected   *prometheus.CounterVec
 	reported   *prometheus.CounterVec
@@ -42,6 +43,7 @@ type Set struct {
 	refused   children
 	told      children
 	sourceOf  [len(sources)]prometheus.Counter
+	retried   [len(retryNames)]prometheus.Counter
 	stores    [len(ops)]prometheus.Observer
 	table     atomic.Pointer[func() Table]
 }
@@ -50,7 +52,7 @@ type Set struct {
 func New() *Set {
 	s := &Set{
 		requests: requestsTotal.counters(), tokens: tokensTotal.counters(), unpriced: unpricedTotal.counters(),
-		refusals: refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), auth: authFailuresTotal.counters(),
+		refusals: refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), retries: retriesTotal.counters(), auth: authFailuresTotal.counters(),
 		expected: expectedTotal.counters(), reported: reportedTotal.counters(), sources: sourcesTotal.counters(),
 		errors: storeErrorsTotal.counters(),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -59,13 +61,16 @@ func New() *Set {
 		cost: costTotal.desc(), gauges: newGauges(),
 	}
 	s.vecs = []prometheus.Collector{
-		s.requests, s.tokens, s.unpriced, s.refusals, s.thresholds, s.auth,
+		s.requests, s.tokens, s.unpriced, s.refusals, s.thresholds, s.retries, s.auth,
 		s.expected, s.reported, s.sources, s.seconds, s.errors,
 	}
 	s.models.init(s)
 	s.consumers.init(s)
 	for i, name := range sources {
 		s.sourceOf[i] = s.sources.WithLabelValues(name) // a rate needs a zero to begin at
+	}
+	for i, name := range retryNames {
+		s.retried[i] = s.retries.WithLabelValues(name)
 	}
 	for i, op := range ops {
 		s.stores[i] = s.seconds.WithLabelValues(op)

@@ -77,6 +77,11 @@ var (
 		"How often a rule's use came to 80 or 100 percent of its limit, at most once each in a window. The consumer is empty for a counter that all share. Only rules with a window of an hour or more.",
 		[]string{labelConsumer, labelLimiter, labelRule, labelPercent},
 	}
+	retriesTotal = metric{
+		"llm_retries_total", counter,
+		"What `llm_retry` did with calls: `again` and `fallback` are further attempts, `budget` one that was not made lest they become too many, and `given_up` a call of which the client got an error in the end.",
+		[]string{labelReason},
+	}
 	authFailuresTotal = metric{
 		"llm_auth_failures_total", counter,
 		"Requests that `api_key_auth` refused, by what was wrong with the key, or with the model it may use.",
@@ -142,7 +147,7 @@ var (
 // all lists the metrics in the order of their documentation.
 var all = []*metric{
 	&requestsTotal, &tokensTotal, &costTotal, &unpricedTotal, &tableAsOf, &activatedAfter,
-	&refusalsTotal, &thresholdsTotal, &authFailuresTotal,
+	&refusalsTotal, &thresholdsTotal, &retriesTotal, &authFailuresTotal,
 	&expectedTotal, &reportedTotal, &sourcesTotal,
 	&storeSeconds, &storeErrorsTotal, &storeOutage, &storePending, &storeEntities,
 	&holds, &drains, &bodyBytes,

@@ -106,7 +106,7 @@ func (b *Book) resolve(f, name string, at time.Time) Match {
 // served: what the operator says of deployments and aliases stands under the names that
 // are called, and answers tell the models behind them.
 func (m *Match) prevails(served *Match) bool {
-	if m.own == nil || served.own != nil && served.own.glob.literals() >= m.own.glob.literals() {
+	if m.own == nil || served.own != nil && served.own.glob.Literals() >= m.own.glob.Literals() {
 		return false
 	}
 	row := served.Row
@@ -120,8 +120,8 @@ func (m *Match) prevails(served *Match) bool {
 func sameModel(a, b *Row) bool {
 	x, _ := identOf(a)
 	y, _ := identOf(b)
-	x.name, _ = cutDate(x.name)
-	y.name, _ = cutDate(y.name)
+	x.name, _ = modelname.CutDate(x.name)
+	y.name, _ = modelname.CutDate(y.name)
 	return x.name == y.name
 }
 

@@ -89,7 +89,7 @@ func (t *Table) add(layer []*Row) {
 	starts := make(map[ident]time.Time, len(fresh))
 	var dated []ident // names whose price was that of a name without the date
 	for id, rows := range t.models {
-		undated, ok := cutDate(id.name)
+		undated, ok := modelname.CutDate(id.name)
 		k, replaced := fresh[ident{id.family, undated}]
 		if _, too := fresh[id]; !ok || !replaced || too || !k.rows[0].priced() {
 			continue
@@ -112,7 +112,7 @@ func (t *Table) add(layer []*Row) {
 		t.models[id] = append(until(below, first), k.rows...)
 	}
 	for _, id := range dated {
-		undated, _ := cutDate(id.name)
+		undated, _ := modelname.CutDate(id.name)
 		rows := until(t.models[id], starts[ident{id.family, undated}])
 		if len(rows) == 0 {
 			delete(t.models, id)

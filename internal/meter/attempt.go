@@ -1,0 +1,216 @@
+package meter
+
+import (
+	"context"
+	"maps"
+	"math"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+)
+
+// attempts are those of a call that is tried more than once.
+type attempts struct {
+	n      int            // how many there were; 0 if nobody counts them
+	by     string         // the route of the last one
+	routed *usage.Request // what it asks for; nil where that is what the client does
+	lost   []*Lost
+	idle   bool // nobody was at work for it when the client went
+}
+
+// Lost is an answer that the client may not get.
+type Lost struct {
+	report usage.Report
+	priced Priced
+	pricer Pricer
+	by     string
+	routed *usage.Request
+}
+
+// mostHeld bounds the body of a call that nobody needs to read, in bytes: it is held for
+// the sake of another attempt alone.
+const mostHeld = 1 << 20
+
+// Hold has the whole body of the request in memory, so that it can be sent again. What
+// Inspect has read is not copied. It is false, and the body untouched, where the body is
+// long or its length is unknown, and nobody has read it.
+//
+// Errors are ErrBusy, or a caddyhttp.HandlerError where the body cannot be read.
+func (c *Call) Hold(r *http.Request) (bool, error) {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+		return true, nil
+	case r.Body == c.put:
+		return true, nil
+	case c.put == nil && (r.ContentLength < 0 || r.ContentLength > mostHeld):
+		return false, nil
+	}
+	body, held, err := c.m.readBody(r, c.who)
+	c.held += held
+	if err != nil {
+		return false, err
+	}
+	c.set(r, body)
+	return true, nil
+}
+
+// Saved is what an attempt may change: the request, variables, and the header of the
+// answer.
+type Saved struct {
+	before snapshot
+	vars   map[string]any
+	body   []byte
+	pricer Pricer
+}
+
+// Save remembers what a request is like before the first attempt. Its body must be held.
+func (c *Call) Save(w http.ResponseWriter, r *http.Request) *Saved {
+	s := &Saved{before: *snapshotOf(w, r), pricer: c.pricer}
+	if r.Body != nil && r.Body != http.NoBody {
+		s.body = c.onward
+	}
+	if vars, ok := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
+		s.vars = maps.Clone(vars)
+	}
+	return s
+}
+
+// Restore makes the request what it was, for another attempt. The body is the same
+// memory again.
+func (c *Call) Restore(s *Saved, w http.ResponseWriter, r *http.Request) {
+	// the next attempt may change them too
+	header, answer := s.before.header, s.before.answer
+	s.before.header, s.before.answer = header.Clone(), answer.Clone()
+	s.before.restore(w, r)
+	s.before.header, s.before.answer = header, answer
+	if vars, ok := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok && s.vars != nil {
+		clear(vars)
+		maps.Copy(vars, s.vars)
+	}
+	if len(s.body) > 0 {
+		c.set(r, s.body)
+	}
+	c.pricer, c.attempts.routed = s.pricer, nil
+}
+
+// Client is the context that ends when the client goes. That of the request may last
+// longer.
+func (c *Call) Client(r *http.Request) context.Context {
+	if c.drain != nil {
+		return c.drain.client
+	}
+	return r.Context()
+}
+
+// Tried notes that an attempt begins, and by which route; the log tells the last one.
+func (c *Call) Tried(route string) {
+	c.attempts.n++
+	c.attempts.by = route
+}
+
+// Tries is how many attempts there were.
+func (c *Call) Tries() int { return c.attempts.n }
+
+// Idle notes that the client went while no upstream was at work for it: the call costs
+// nothing but what its attempts report.
+func (c *Call) Idle() { c.attempts.idle = true }
+
+// Hear reads an answer that is kept from the client, while it is the last one.
+func (c *Call) Hear(status int, header http.Header, body []byte) *Lost {
+	l := &Lost{by: c.attempts.by, routed: c.attempts.routed}
+	if c.tap == nil || c.tap.resp == nil || c.Request == nil {
+		return l // nobody wants to know what it used
+	}
+	resp := usage.NewResponse()
+	defer resp.Release()
+	resp.Expect(c.serving())
+	resp.Start(status, header)
+	resp.Write(body)
+	l.report, l.priced, l.pricer = resp.Close(true), c.made(), c.Pricer()
+	return l
+}
+
+// Lose notes that another answer takes the place of one that was heard. What it reports
+// is charged with the rest of the call.
+func (c *Call) Lose(l *Lost) {
+	if l.report.Found || l.report.Usage != (usage.Usage{}) || len(l.report.Other) > 0 {
+		c.attempts.lost = append(c.attempts.lost, l)
+	}
+}
+
+// Take notes that the client gets an answer that was heard after all.
+func (c *Call) Take(l *Lost) {
+	c.attempts.by, c.attempts.routed = l.by, l.routed
+}
+
+// serving is what the upstream is asked for at last.
+func (c *Call) serving() *usage.Request {
+	if c.attempts.routed != nil {
+		return c.attempts.routed
+	}
+	return c.Request
+}
+
+// asked is the model that the upstream is asked for at last.
+func (c *Call) asked() string {
+	if c.attempts.routed != nil {
+		return c.attempts.routed.Model
+	}
+	return c.Model()
+}
+
+// addLost adds to what the call used in the end what other attempts reported.
+func (c *Call) addLost(o *Outcome) {
+	for _, l := range c.attempts.lost {
+		model := l.report.Model
+		if model == "" {
+			model = l.priced.Requested
+		}
+		o.addOther(&usage.ModelUsage{Model: model, Usage: l.report.Usage})
+		for j := range l.report.Other {
+			o.addOther(&l.report.Other[j])
+		}
+		if o.Source == SourceNone {
+			o.Source = SourceReported
+		}
+		if l.pricer == nil {
+			continue
+		}
+		q := l.priced
+		q.Served, q.Usage, q.Other, q.Terms = l.report.Model, l.report.Usage, l.report.Other, l.report.Terms
+		cost, status := priceOf(l.pricer, &q, SourceReported)
+		o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
+		if o.CostStatus == "" || status == CostUnpriced {
+			o.CostStatus = status
+		}
+	}
+}
+
+// Reroute has another model asked for, in the path or in the body, whichever names it. It
+// is false, and the request unchanged, where the model cannot be replaced: a form names it,
+// or a signature covers it. The body must be held.
+func (c *Call) Reroute(r *http.Request, model string) bool {
+	if c.Request == nil || c.Request.Signed {
+		return false
+	}
+	if c.Endpoint.Model != "" {
+		if !c.Endpoint.SetModel(r.URL, model) {
+			return false
+		}
+		r.RequestURI = r.URL.RequestURI()
+	} else {
+		body, ok := usage.SetModel(c.onward, model)
+		if !ok {
+			return false
+		}
+		c.m.bodies.force(c.who, int64(len(body)))
+		c.held += int64(len(body))
+		c.set(r, body)
+	}
+	q := *c.Request
+	q.Model = model
+	c.attempts.routed = &q
+	return true
+}

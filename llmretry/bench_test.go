@@ -1,0 +1,85 @@
+package llmretry
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// BenchmarkNothingFails compares calls with and without llm_retry.
+func BenchmarkNothingFails(b *testing.B) {
+	h := newHandler(b, new(Handler))
+	up := replies(200, sixty)
+	for _, bench := range []struct {
+		name string
+		next caddyhttp.HandlerFunc
+	}{
+		{"without", up},
+		{"with", func(w http.ResponseWriter, r *http.Request) error { return h.ServeHTTP(w, r, up) }},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l := &limiter{m: h.meter}
+				if err := l.serve(httptest.NewRecorder(), request(b.Context(), chatBody), bench.next); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestLargeRequestsAreNotCopied holds that another attempt sends the same memory.
+func TestLargeRequestsAreNotCopied(t *testing.T) {
+	const size = 20 << 20
+	body := `{"model":"gpt-5","messages":[{"role":"user","content":"` + strings.Repeat("x", size) + `"}]}`
+	synctest.Test(t, func(t *testing.T) {
+		got := 0
+		up := func(w http.ResponseWriter, r *http.Request) error {
+			n, err := io.Copy(io.Discard, r.Body)
+			if err != nil || n != int64(len(body)) || r.ContentLength != n {
+				t.Errorf("got %d bytes of %d: %v", n, r.ContentLength, err)
+			}
+			if got++; got < 3 {
+				return replies(503, "")(w, r)
+			}
+			return replies(200, sixty)(w, r)
+		}
+		h := newHandler(t, new(Handler))
+		l := &limiter{m: h.meter}
+		var before, after runtime.MemStats
+		err := l.serve(httptest.NewRecorder(), request(t.Context(), body), caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			runtime.ReadMemStats(&before)
+			err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(up))
+			runtime.ReadMemStats(&after)
+			return err
+		}))
+		if err != nil || got != 3 {
+			t.Fatalf("%d attempts, %v", got, err)
+		}
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > size/20 {
+			t.Errorf("%d bytes were allocated for three attempts", grown)
+		}
+	})
+}
+
+func TestItWorksWithoutALimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, new(Handler))
+		up := &script{steps: steps(replies(503, ""), replies(200, sixty))}
+		r := request(t.Context(), chatBody)
+		w := httptest.NewRecorder()
+		if err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(up.serve)); err != nil || w.Code != 200 || up.seen[0] != up.seen[1] {
+			t.Errorf("got %d, %v, the upstream %q", w.Code, err, up.seen)
+		}
+		if n := h.meter.BodyBytes(); n != 0 {
+			t.Errorf("%d bytes are still held", n)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package llmretry
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+)
+
+// from is a request of an application.
+func from(t *testing.T, app string) *http.Request {
+	r := request(t.Context(), chatBody)
+	caddyhttp.SetVar(r.Context(), meter.VarApplication, app)
+	return r
+}
+
+// broken is a handler whose breaker opens after three failures a minute, for ten seconds.
+func broken(t *testing.T, fallbacks ...*Fallback) *Handler {
+	return newHandler(t, &Handler{Attempts: 1, Fallbacks: fallbacks, Breaker: &Breaker{
+		Failures: 3, Per: caddy.Duration(time.Minute), Open: caddy.Duration(10 * time.Second),
+	}})
+}
+
+func TestConsumersBreakerStopsItsHammeringAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := broken(t)
+		up := &script{steps: steps(replies(429, busy))}
+		for range 3 {
+			if res := do(h, up.serve, from(t, "a")); res.Code != 429 || res.Body.String() != busy {
+				t.Fatalf("got %d %s", res.Code, res.Body)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		res := do(h, up.serve, from(t, "a"))
+		if res.Code != 429 || !strings.Contains(res.Body.String(), "retry_breaker_open") || res.Header().Get("Retry-After") != "6" {
+			t.Errorf("got %d %s after %q", res.Code, res.Body, res.Header().Get("Retry-After"))
+		}
+		if up.calls != 3 || res.cancels != 1 || res.settled != 0 {
+			t.Errorf("%d calls; the last was cancelled %d times, settled %d times", up.calls, res.cancels, res.settled)
+		}
+		up.steps = steps(replies(200, sixty))
+		if res := do(h, up.serve, from(t, "b")); res.Code != 200 {
+			t.Errorf("another consumer gets %d", res.Code)
+		}
+
+		time.Sleep(6 * time.Second)
+		if res := do(h, up.serve, from(t, "a")); res.Code != 200 {
+			t.Errorf("the trial gets %d", res.Code)
+		}
+		if res := do(h, up.serve, from(t, "a")); res.Code != 200 {
+			t.Errorf("after the trial: %d", res.Code)
+		}
+	})
+}
+
+func TestATrialThatFailsOpensTheBreakerAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := broken(t)
+		up := &script{steps: steps(replies(400, "no"))}
+		for range 3 {
+			do(h, up.serve, from(t, "a"))
+		}
+		time.Sleep(10*time.Second + 1)
+		if res := do(h, up.serve, from(t, "a")); res.Code != 400 {
+			t.Errorf("the trial gets %d", res.Code)
+		}
+		if res := do(h, up.serve, from(t, "a")); res.Code != 429 || up.calls != 4 {
+			t.Errorf("got %d, the upstream %d calls", res.Code, up.calls)
+		}
+	})
+}
+
+func TestOneTrialAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := broken(t)
+		fails := replies(429, busy)
+		up := &script{steps: steps(fails)}
+		for range 3 {
+			do(h, up.serve, from(t, "a"))
+		}
+		up.steps = steps(func(w http.ResponseWriter, r *http.Request) error {
+			if res := do(h, replies(200, sixty), from(t, "a")); res.Code != 429 {
+				t.Errorf("beside a trial: %d", res.Code)
+			}
+			if err := replies(200, "{")(w, r); err != nil {
+				return err
+			}
+			// the trial is over once an answer has begun, however long it takes
+			if _, err := w.Write([]byte(`"choices":[`)); err != nil {
+				return err
+			}
+			if res := do(h, replies(200, sixty), from(t, "a")); res.Code != 200 {
+				t.Errorf("beside the answer to a trial: %d", res.Code)
+			}
+			return nil
+		})
+		time.Sleep(10*time.Second + 1)
+		do(h, up.serve, from(t, "a"))
+	})
+}
+
+func TestFailuresAreForgottenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := broken(t)
+		up := &script{steps: steps(replies(429, busy))}
+		for range 10 {
+			if res := do(h, up.serve, from(t, "a")); res.Body.String() != busy {
+				t.Fatalf("got %d %s", res.Code, res.Body)
+			}
+			time.Sleep(35 * time.Second)
+		}
+	})
+}
+
+func TestUpstreamsBreaker(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fails caddyhttp.HandlerFunc
+		opens bool
+	}{
+		{"5xx", replies(503, "down"), true},
+		{"no connection", refuses, true},
+		{"429 is the consumer's", replies(429, busy), false},
+		{"400 is the consumer's", replies(400, "no"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := broken(t)
+				up := &script{steps: steps(tt.fails)}
+				for i := range 3 {
+					do(h, up.serve, from(t, fmt.Sprint(i)))
+				}
+				up.steps = steps(replies(200, sixty))
+				res := do(h, up.serve, from(t, "other"))
+				if opened := res.Code == 503 && strings.Contains(res.Body.String(), "retry_breaker_open"); opened != tt.opens || !opened && res.Code != 200 {
+					t.Errorf("got %d %s", res.Code, res.Body)
+				}
+				if tt.opens && (res.cancels != 1 || res.Header().Get("Retry-After") != "10") {
+					t.Errorf("cancelled %d times, Retry-After %q", res.cancels, res.Header().Get("Retry-After"))
+				}
+			})
+		})
+	}
+}
+
+func TestFallbackServesWhileTheBreakerIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, spare := &script{steps: steps(replies(503, "down"))}, &script{steps: steps(replies(200, sixty))}
+		h := broken(t, &Fallback{Routes: make(caddyhttp.RouteList, 1)})
+		detour(h, 1, spare)
+		for range 10 {
+			if res := do(h, up.serve, from(t, "a")); res.Code != 200 {
+				t.Fatalf("got %d %s", res.Code, res.Body)
+			}
+		}
+		if up.calls != 3 || spare.calls != 10 {
+			t.Errorf("%d and %d calls", up.calls, spare.calls)
+		}
+	})
+}
+
+func TestBreakersAreBounded(t *testing.T) {
+	b := newBreakers(&Breaker{Failures: 1, Per: caddy.Duration(time.Second)}, 1)
+	first := b.consumer("0")
+	for i := range 2 * mostConsumers {
+		b.consumer(fmt.Sprint(i))
+		if b.consumer("0") != first {
+			t.Fatal("one that keeps calling is forgotten")
+		}
+	}
+	if len(b.consumers) != mostConsumers || b.recent.Len() != mostConsumers {
+		t.Errorf("%d and %d are known", len(b.consumers), b.recent.Len())
+	}
+}

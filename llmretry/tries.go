@@ -1,0 +1,338 @@
+package llmretry
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/limit"
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+)
+
+// tries are the attempts of one call. It is the handler behind llm_retry, as the meter
+// sees it, and runs again if the meter has to.
+type tries struct {
+	h    *Handler
+	call *meter.Call
+	next caddyhttp.Handler
+
+	saved    *meter.Saved
+	deadline time.Time // of the client; zero if it has none
+	gate     gate
+	kept     *answer // the last that the client did not get
+	err      error   // of the last attempt that had no answer
+	last     failed
+	blocked  time.Duration // the shortest wait of a route's breaker
+	left     bool          // the client has gone
+
+	consumer, route func(error) // are told how it ended; nil if nobody is
+}
+
+// answer is a provider's that is kept from the client.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	again  time.Time // when the provider has room again; zero if it does not say
+	heard  *meter.Lost
+}
+
+// failed is what an attempt that failed says of the next one.
+type failed struct {
+	wait     time.Duration
+	asked    bool // the provider asks for the wait
+	hopeless bool // waiting does not help
+}
+
+// errCut is the error of an answer that ended before the client had anything of it.
+var errCut = errors.New("the upstream broke its answer off")
+
+// statusClientGone is what reverse_proxy notes when the client has hung up.
+const statusClientGone = 499
+
+func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
+	h := t.h
+	*t = tries{h: h, call: t.call, next: t.next}
+	if h.breaker != nil {
+		done, wait := h.breaker.consumer(consumerOf(r)).allow()
+		if done == nil {
+			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
+		}
+		t.consumer = done
+		defer func() { told(&t.consumer, errUnknown) }()
+	}
+	held, err := t.call.Hold(r)
+	if f := limit.RefusalOf(err); f != nil {
+		return h.refuse(w, r, t.call, f)
+	}
+	if err != nil {
+		t.call.Refused(r, id)
+		return err
+	}
+	h.budget.call()
+	if !held {
+		t.call.Tried(h.routes[0].name)
+		return t.next.ServeHTTP(w, r)
+	}
+	t.saved, t.deadline = t.call.Save(w, r), deadline(r, time.Now())
+	for i := range h.routes {
+		if done, err := t.way(w, r, i); done {
+			if t.kept != nil {
+				t.call.Lose(t.kept.heard)
+			}
+			return err
+		}
+	}
+	return t.giveUp(w, r)
+}
+
+// consumerOf is whose breaker a call counts for.
+func consumerOf(r *http.Request) string {
+	if name := meter.Var(r, meter.VarApplication); name != "" {
+		return name
+	}
+	return meter.DefaultConsumer
+}
+
+// way tries a route. It is done if the client has its answer, or is to have the error.
+func (t *tries) way(w http.ResponseWriter, r *http.Request, i int) (done bool, err error) {
+	ro, next, most := &t.h.routes[i], t.next, t.h.Attempts
+	if i > 0 {
+		if !t.goesOn(r, 0) {
+			return false, nil
+		}
+		t.call.Restore(t.saved, w, r)
+		if ro.model != "" && !t.reroute(r, ro) {
+			return false, nil
+		}
+		next, most = ro.compile(t.next), 1
+		metrics.Process.Retried(metrics.RetryFallback)
+	}
+	for n := 1; ; n++ {
+		if done, err = t.once(w, r, i, next); done || n == most || !t.wait(r, n) {
+			return done, err
+		}
+		t.call.Restore(t.saved, w, r)
+		metrics.Process.Retried(metrics.RetryAgain)
+	}
+}
+
+// reroute has the model of a fallback asked for, if that can be, and can be charged.
+func (t *tries) reroute(r *http.Request, ro *route) bool {
+	why := ""
+	switch p := t.call.Pricer(); {
+	case !t.call.Reroute(r, ro.model):
+		why = "the request cannot name another model"
+	case ro.pricing || p == nil || !p.Denies(t.call.Budgeted()) || limit.Priceable(t.call, p, ""):
+		return true
+	default:
+		why = "there is no price for its model"
+	}
+	ro.warn.Do(func() {
+		t.h.logger.Warn("a fallback is passed over", zap.String("route", ro.name), zap.String("model", ro.model), zap.String("reason", why))
+	})
+	return false
+}
+
+// once makes an attempt. It is done unless another one may do better.
+func (t *tries) once(w http.ResponseWriter, r *http.Request, i int, next caddyhttp.Handler) (done bool, err error) {
+	t.last = failed{hopeless: true}
+	if b := t.h.breaker; b != nil {
+		tell, wait := b.routes[i].allow()
+		if tell == nil {
+			if t.blocked == 0 || wait < t.blocked {
+				t.blocked = wait
+			}
+			return false, nil
+		}
+		t.route = tell
+		defer func() { told(&t.route, errUnknown) }()
+	}
+	t.call.Tried(t.h.routes[i].name)
+	g := &t.gate
+	*g = gate{ResponseWriter: w, t: t}
+	cut, err := t.run(r, next)
+	if cut {
+		err = caddyhttp.Error(http.StatusBadGateway, errCut)
+	}
+	switch {
+	case g.mode == passing:
+		return true, err
+	case err != nil:
+		status, again := t.h.retryableError(err)
+		if t.gone(r) {
+			return true, err
+		}
+		t.judgeRoute(status)
+		t.err, t.last = err, failed{}
+		if !again {
+			t.judge(status)
+		}
+		return !again, err
+	case g.mode == waiting:
+		return true, nil // nobody answers; net/http does
+	}
+	status, err := g.finish()
+	if status == 0 {
+		return true, err
+	}
+	t.judgeRoute(status)
+	t.keep()
+	return false, nil
+}
+
+// run runs the handlers behind. An answer that breaks off before the client has anything of
+// it is a failure like others; reverse_proxy tells so by a panic.
+func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err error) {
+	defer func() {
+		if !t.gate.holds() || t.gone(r) {
+			return
+		}
+		if v := recover(); v != nil {
+			if v != http.ErrAbortHandler { //nolint:errorlint // it is thrown as it is
+				panic(v)
+			}
+			cut = true
+		}
+	}()
+	return false, next.ServeHTTP(&t.gate, r)
+}
+
+// keep keeps the answer of the attempt that has just failed.
+func (t *tries) keep() {
+	g, now := &t.gate, time.Now()
+	if t.kept != nil {
+		t.call.Lose(t.kept.heard)
+	}
+	a := &answer{status: g.status, header: g.header, body: g.held}
+	a.heard = t.call.Hear(g.status, g.header, g.held)
+	t.last = failed{hopeless: hopeless(a.header, a.body)}
+	if t.last.wait, t.last.asked = asked(a.header, a.body, now); t.last.asked {
+		a.again = now.Add(t.last.wait)
+	}
+	t.kept = a
+}
+
+// wait waits for attempt n+1, and is false if there is to be none.
+func (t *tries) wait(r *http.Request, n int) bool {
+	most, d := time.Duration(t.h.MaxWait), t.last.wait
+	switch {
+	case t.last.hopeless || t.last.asked && d > most:
+		return false
+	case t.last.asked:
+		d = min(d+rand.N(d/spread+1), most)
+	default:
+		d = backoff(n+1, most)
+	}
+	if !t.goesOn(r, d) {
+		return false
+	}
+	if !t.h.budget.take(time.Now()) {
+		metrics.Process.Retried(metrics.RetryBudget)
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.call.Client(r).Done():
+	case <-r.Context().Done(): // the process is about to end
+	}
+	return t.goesOn(r, 0)
+}
+
+// goesOn tells whether somebody will still want an answer that is asked for after a wait.
+func (t *tries) goesOn(r *http.Request, wait time.Duration) bool {
+	if t.gone(r) {
+		t.left = true
+		return false
+	}
+	return r.Context().Err() == nil && (t.deadline.IsZero() || time.Now().Add(wait).Before(t.deadline))
+}
+
+// gone tells whether the client has gone.
+func (t *tries) gone(r *http.Request) bool { return t.call.Client(r).Err() != nil }
+
+// giveUp gives the client the provider's last answer, or else the last error.
+func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
+	metrics.Process.Retried(metrics.RetryGivenUp)
+	t.call.Restore(t.saved, w, r)
+	if t.left {
+		t.call.Idle()
+	}
+	switch a := t.kept; {
+	case a != nil:
+		t.call.Take(a.heard)
+		t.judge(a.status)
+		a.send(w)
+		return nil
+	case t.left:
+		w.WriteHeader(statusClientGone) // no route for errors is to begin another call
+		return nil
+	case t.err != nil:
+		return t.err
+	default:
+		return t.h.refuse(w, r, t.call, open(http.StatusServiceUnavailable, t.blocked))
+	}
+}
+
+// send sends an answer that was kept. How long to wait is told anew: some of it has passed.
+func (a *answer) send(w http.ResponseWriter) {
+	h := w.Header()
+	clear(h)
+	maps.Copy(h, a.header)
+	delete(h, "Trailer")
+	if !a.again.IsZero() {
+		left := max(time.Until(a.again), time.Millisecond)
+		h.Set("Retry-After", strconv.FormatInt(int64((left+time.Second-1)/time.Second), 10))
+		if h.Get("Retry-After-Ms") != "" {
+			h.Set("Retry-After-Ms", strconv.FormatInt(left.Milliseconds(), 10))
+		}
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // the client may have gone; there is nothing else to tell it
+}
+
+// judge tells the breakers the status that the client gets.
+func (t *tries) judge(status int) {
+	t.judgeRoute(status)
+	switch {
+	case status >= 400 && status <= 499 && status != statusClientGone:
+		told(&t.consumer, errFailed)
+	case status < 400:
+		told(&t.consumer, nil)
+	}
+}
+
+// judgeRoute tells the breaker of a route the status of an attempt.
+func (t *tries) judgeRoute(status int) {
+	switch {
+	case status >= 500:
+		told(&t.route, errFailed)
+	case status != statusClientGone:
+		told(&t.route, nil)
+	}
+}
+
+// told tells a breaker once.
+func told(done *func(error), err error) {
+	if *done != nil {
+		(*done)(err)
+		*done = nil
+	}
+}
+
+// open is the answer of a breaker.
+func open(status int, wait time.Duration) *limit.Refusal {
+	return &limit.Refusal{
+		Status: status, Code: "retry_breaker_open", RetryAfter: wait,
+		Message: "calls like this one have failed too often; this gateway does not pass them on at this moment",
+	}
+}

@@ -1,0 +1,207 @@
+package llmretry
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+func TestCallsAreTriedAgain(t *testing.T) {
+	const overloaded = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"
+	ok := replies(200, sixty)
+	for _, tt := range []struct {
+		name    string
+		h       *Handler
+		steps   []caddyhttp.HandlerFunc
+		request []string // fields of its header
+		status  int
+		body    string // part of it
+		calls   int
+		tokens  int64
+		atLeast time.Duration
+		atMost  time.Duration
+	}{
+		{name: "nothing fails", steps: steps(ok), status: 200, body: sixty, calls: 1, tokens: 60},
+		{
+			name: "429 with Retry-After", steps: steps(replies(429, busy, "Retry-After", "1"), ok), status: 200, body: sixty, calls: 2, tokens: 60,
+			atLeast: time.Second, atMost: 1100 * time.Millisecond,
+		},
+		{
+			name: "429 with retry-after-ms", steps: steps(replies(429, busy, "Retry-After-Ms", "300", "Retry-After", "1"), ok), status: 200, calls: 2, tokens: 60,
+			atLeast: 300 * time.Millisecond, atMost: 330 * time.Millisecond,
+		},
+		{
+			name: "two that do not say when", steps: steps(replies(503, "{}"), replies(529, "{}"), ok), status: 200, calls: 3, tokens: 60,
+			atMost: 1500 * time.Millisecond,
+		},
+		{name: "no connection", steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "no connection, whatever the list says", h: &Handler{On: []int{429}}, steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "a stream that begins with an error", steps: steps(streams(overloaded), streams(delta)), status: 200, body: delta, calls: 2, tokens: 1032, atMost: time.Second},
+		{name: "a stream that breaks before its first event", steps: steps(breaks(": hello\n\n"), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "an error under 200", steps: steps(replies(200, `{"error":{"code":503,"message":"x"}}`), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
+		{
+			name: "one that reports what it used", steps: steps(replies(500, `{"error":{"message":"x"},"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`), ok),
+			status: 200, body: sixty, calls: 2, tokens: 67, atMost: time.Second,
+		},
+
+		{name: "no more than said", steps: steps(replies(500, "no")), status: 500, body: "no", calls: 3, atMost: 2 * time.Second},
+		{name: "once only", h: &Handler{Attempts: 1}, steps: steps(replies(500, "no")), status: 500, body: "no", calls: 1},
+		{name: "not another status", steps: steps(replies(400, "no")), status: 400, body: "no", calls: 1},
+		{name: "not a status that is not listed", h: &Handler{On: []int{503}}, steps: steps(replies(500, "no")), status: 500, body: "no", calls: 1},
+		{name: "not where the wait is too long", steps: steps(replies(429, busy, "Retry-After", "60")), status: 429, body: busy, calls: 1},
+		{name: "not without a quota", steps: steps(replies(429, `{"error":{"code":"insufficient_quota"}}`)), status: 429, calls: 1},
+		{name: "not if the provider says so", steps: steps(replies(500, "no", "X-Should-Retry", "false")), status: 500, calls: 1},
+		{name: "not past the client's deadline", steps: steps(replies(429, busy, "Retry-After", "5")), request: []string{"X-Stainless-Timeout", "4"}, status: 429, calls: 1},
+		{name: "not with an error that a retry does not change", steps: steps(streams("data: {\"error\":{\"type\":\"invalid_request_error\"}}\n\n")), status: 200, body: "invalid", calls: 1},
+		{name: "not a stream that has begun", steps: steps(streams(delta, overloaded)), status: 200, body: delta + overloaded, calls: 1, tokens: 1032},
+		{name: "not a long error", steps: steps(replies(500, strings.Repeat("x", mostHeld+1))), status: 500, calls: 1},
+		{name: "the answer rather than the error after it", steps: steps(replies(429, busy, "Retry-After", "2"), refuses), status: 429, body: busy, calls: 3, atLeast: 2 * time.Second, atMost: 5 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHandler(t, cmp.Or(tt.h, new(Handler)))
+				up := &script{steps: tt.steps}
+				res := do(h, up.serve, request(t.Context(), chatBody, tt.request...))
+				if res.err != nil || res.aborted {
+					t.Fatalf("error %v, aborted %t", res.err, res.aborted)
+				}
+				if res.Code != tt.status || !strings.Contains(res.Body.String(), tt.body) {
+					t.Errorf("got %d %s", res.Code, res.Body)
+				}
+				if up.calls != tt.calls {
+					t.Errorf("the upstream got %d calls, want %d", up.calls, tt.calls)
+				}
+				if res.settled != 1 || res.total() != tt.tokens {
+					t.Errorf("charged %d times, %d tokens; want once, %d", res.settled, res.total(), tt.tokens)
+				}
+				if res.duration < tt.atLeast || res.duration > tt.atMost {
+					t.Errorf("it took %s", res.duration)
+				}
+			})
+		})
+	}
+}
+
+func steps(s ...caddyhttp.HandlerFunc) []caddyhttp.HandlerFunc { return s }
+
+func TestStreamThatBreaksOffIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &script{steps: steps(breaks(delta))}
+		res := do(newHandler(t, new(Handler)), up.serve, request(t.Context(), chatBody))
+		if !res.aborted || up.calls != 1 || res.Body.String() != delta {
+			t.Errorf("aborted %t, %d calls, got %q", res.aborted, up.calls, res.Body)
+		}
+		if res.settled != 1 || res.total() == 0 {
+			t.Errorf("charged %d times, %d tokens", res.settled, res.total())
+		}
+	})
+}
+
+func TestOtherPanicsGoOn(t *testing.T) {
+	defer func() {
+		if v := recover(); v != "broken" {
+			t.Errorf("recovered %v", v)
+		}
+	}()
+	do(newHandler(t, new(Handler)), func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		panic("broken")
+	}, request(t.Context(), chatBody))
+}
+
+func TestEveryAttemptGetsTheSameRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &script{steps: steps(replies(503, ""), replies(200, sixty))}
+		r := request(t.Context(), chatBody, "X-Extra", "a")
+		var vars []any
+		res := do(newHandler(t, new(Handler)), func(w http.ResponseWriter, r *http.Request) error {
+			// what a route does
+			vars = append(vars, caddyhttp.GetVar(r.Context(), "seen"))
+			caddyhttp.SetVar(r.Context(), "seen", true)
+			r.URL.Path = "/prefix" + r.URL.Path
+			r.URL.RawQuery = "q=1"
+			r.Header.Add("X-Extra", "b")
+			r.Header.Set("X-Extra", r.Header.Get("X-Extra")+"!")
+			w.Header().Add("X-Answer", "1")
+			return up.serve(w, r)
+		}, r)
+		if res.Code != 200 || len(up.seen) != 2 || up.seen[0] != up.seen[1] || up.seen[0] != "/prefix/v1/chat/completions?q=1 a! "+chatBody {
+			t.Errorf("got %d, the upstream %q", res.Code, up.seen)
+		}
+		if got := res.Header()["X-Answer"]; len(got) != 1 {
+			t.Errorf("the answer's header has %q", got)
+		}
+		if vars[0] != nil || vars[1] != nil {
+			t.Errorf("variables are %v", vars)
+		}
+	})
+}
+
+func TestTheWaitThatIsLeftIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, &Handler{Attempts: 2, MaxWait: caddy.Duration(3 * time.Second)})
+		slow := func(w http.ResponseWriter, r *http.Request) error {
+			time.Sleep(2500 * time.Millisecond)
+			return caddyhttp.Error(http.StatusGatewayTimeout, context.DeadlineExceeded)
+		}
+		up := &script{steps: steps(replies(429, busy, "Retry-After", "2", "X-Provider", "yes"), slow)}
+		res := do(h, up.serve, request(t.Context(), chatBody))
+		if res.Code != 429 || res.Header().Get("Retry-After") != "1" || res.Header().Get("X-Provider") != "yes" {
+			t.Errorf("got %d %v", res.Code, res.Header())
+		}
+
+		up = &script{steps: steps(replies(429, busy, "X-Ratelimit-Remaining-Tokens", "0", "X-Ratelimit-Reset-Tokens", "1m30s"))}
+		res = do(h, up.serve, request(t.Context(), chatBody))
+		if got := res.Header().Get("Retry-After"); got != "90" {
+			t.Errorf("Retry-After is %q", got)
+		}
+	})
+}
+
+func TestNobodyWaitsForAClientThatHasGone(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  caddyhttp.HandlerFunc
+		status int
+	}{
+		{"after an answer", replies(429, busy, "Retry-After", "5"), 429},
+		{"after no answer", refuses, statusClientGone},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				up := &script{steps: steps(func(w http.ResponseWriter, r *http.Request) error {
+					cancelSoon := time.AfterFunc(time.Nanosecond, cancel)
+					t.Cleanup(func() { cancelSoon.Stop() })
+					return tt.first(w, r)
+				})}
+				res := do(newHandler(t, new(Handler)), up.serve, request(ctx, chatBody))
+				if up.calls != 1 || res.duration > time.Second || res.Code != tt.status {
+					t.Errorf("%d calls, %s, got %d, %v", up.calls, res.duration, res.Code, res.err)
+				}
+				if res.settled != 1 || res.total() != 0 {
+					t.Errorf("charged %d times, %d tokens", res.settled, res.total())
+				}
+			})
+		})
+	}
+}
+
+func TestLongBodiesThatNobodyReadsAreNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &script{steps: steps(replies(503, "no"))}
+		r := request(t.Context(), strings.Repeat("x", 2<<20))
+		r.URL.Path = "/v1/files"
+		res := do(newHandler(t, new(Handler)), up.serve, r)
+		if up.calls != 1 || res.Code != 503 || len(up.seen[0]) < 2<<20 {
+			t.Errorf("%d calls, got %d", up.calls, res.Code)
+		}
+	})
+}

@@ -8,6 +8,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -187,6 +188,10 @@ type Counters interface {
 var (
 	// ErrUnavailable means that the store could not be reached in time.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrBusy means that a call has waited too long in this process, behind others,
+	// while the store did answer. It says nothing of the store's health. It wraps
+	// ErrUnavailable.
+	ErrBusy = fmt.Errorf("too many calls at once: %w", ErrUnavailable)
 	// ErrFull means that there is no room for the counters of another consumer.
 	ErrFull = errors.New("store full")
 )

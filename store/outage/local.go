@@ -2,6 +2,7 @@ package outage
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -15,7 +16,8 @@ func (c *Counters) reserveHere(ctx context.Context, r *store.Reservation, result
 	switch {
 	case policy == Deny, r.Strict && replicas <= 0:
 		return nil, cause
-	case policy == Allow && !r.Strict:
+	case policy == Allow && !r.Strict && !errors.Is(cause, store.ErrBusy):
+		// Nobody passes a limit by calling more than can be asked.
 		return c.allow(r, results), nil
 	}
 	now := c.now()
@@ -94,7 +96,7 @@ func (c *Counters) admitted(t *ticket) {
 			lines = append(lines, store.Amount{Rule: l.Rule, Amount: l.Charged})
 		}
 	}
-	c.charge(t.Entity, t.at, lines)
+	c.owe(t.Entity, t.at, lines)
 }
 
 // part is what a replica may use of a limit in an outage.

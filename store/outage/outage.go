@@ -128,6 +128,9 @@ type Counters struct {
 	local   *memory.Store
 	spread  spread
 	seen    seen
+	apart   apart
+	answers atomic.Int64 // calls that the remote has served
+	feeler  string       // the origin of batches that charge nothing
 	queue   *queue
 	journal atomic.Pointer[journal] // nil without a usable directory
 
@@ -163,6 +166,7 @@ func New(open func(identity string) Remote, o Options) *Counters {
 		c.now = time.Now
 	}
 	c.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	c.apart.failures, c.apart.first, c.feeler = c.o.Failures, c.o.Probe, randomID()
 	c.Set(o.Policy, o.Replicas)
 	return c
 }
@@ -240,12 +244,17 @@ func (c *Counters) Close(ctx context.Context) error {
 
 // flush sends all charges, until ctx is done or none gets through.
 func (c *Counters) flush(ctx context.Context) {
-	for failures := 0; failures < c.o.Failures && c.queue.pending() > 0 && ctx.Err() == nil; {
-		if err := c.deliver(ctx); err != nil {
+	c.apart.pardon()
+	for failures := 0; failures < c.o.Failures && ctx.Err() == nil; {
+		sent, err := c.deliver(ctx)
+		switch {
+		case !sent:
+			return
+		case err != nil:
 			failures++
-			continue
+		default:
+			failures = 0
 		}
-		failures = 0
 	}
 }
 

@@ -42,8 +42,8 @@ type trouble struct {
 	until   time.Time
 }
 
-// ask tells whether the entity is not to be tried now, and whether it failed before
-// while the remote did answer; then there is one call in a delay that tries.
+// ask tells whether the entity is not to be tried now, and whether it is known that the
+// remote does answer others. Of an entity set apart one call in a delay tries.
 func (a *apart) ask(e store.Entity) (blocked, known bool) {
 	if a.n.Load() == 0 {
 		return false, false
@@ -74,7 +74,7 @@ func (a *apart) waits(e store.Entity) bool {
 }
 
 // failed counts a failure of a call that began at an instant. It is certain if the
-// remote is known to have answered others since.
+// remote was seen to answer others.
 func (a *apart) failed(e store.Entity, began time.Time, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -63,8 +63,8 @@ func (c *Counters) nudge() {
 // the entity set apart. The entity is zero where it is about several. An error that
 // does not wrap store.ErrUnavailable is not about the remote's state.
 //
-// A failure counts only if nobody has been served since the call began. So neither
-// one consumer's trouble nor its crowd is taken for an outage.
+// A failure counts only if no call has been served that began later. So one consumer's
+// trouble is not taken for an outage while there are others.
 func (c *Counters) ask(ctx context.Context, e store.Entity, do func() (*store.Ticket, error)) (*store.Ticket, error) {
 	if c.isOpen.Load() {
 		return nil, errDown
@@ -73,22 +73,21 @@ func (c *Counters) ask(ctx context.Context, e store.Entity, do func() (*store.Ti
 	if blocked {
 		return nil, errApart
 	}
-	before, began := c.answers.Load(), time.Now()
+	began := time.Now()
 	t, err := c.breaker.Execute(func() (*store.Ticket, error) {
 		t, err := do()
 		switch {
 		case err == nil:
-			c.answers.Add(1)
+			c.answered(began)
 			c.apart.served(e)
 		case ctx.Err() != nil, errors.Is(err, store.ErrBusy):
 			err = excused{err}
 		case errors.Is(err, store.ErrUnavailable):
 			c.failed(err)
-			alive := c.answers.Load() != before
 			if e != (store.Entity{}) {
-				c.apart.failed(e, began, alive)
+				c.apart.failed(e, began, false)
 			}
-			if alive || known {
+			if known || c.newest.Load() > int64(began.Sub(c.began)) {
 				err = excused{err}
 			}
 		}
@@ -98,6 +97,14 @@ func (c *Counters) ask(ctx context.Context, e store.Entity, do func() (*store.Ti
 		return nil, errDown
 	}
 	return t, err
+}
+
+// answered notes that a call was served which began at an instant.
+func (c *Counters) answered(began time.Time) {
+	at := int64(began.Sub(c.began))
+	for last := c.newest.Load(); at > last && !c.newest.CompareAndSwap(last, at); {
+		last = c.newest.Load()
+	}
 }
 
 // failed remembers why the remote could not be reached.
@@ -167,7 +174,6 @@ func (c *Counters) probe() {
 			c.failed(err)
 			return nil, errors.Join(err, errDown)
 		}
-		c.answers.Add(1)
 		return nil, nil
 	})
 }

@@ -129,7 +129,8 @@ type Counters struct {
 	spread  spread
 	seen    seen
 	apart   apart
-	answers atomic.Int64 // calls that the remote has served
+	began   time.Time
+	newest  atomic.Int64 // since began, when the newest call began that the remote has served
 	feeler  string       // the origin of batches that charge nothing
 	queue   *queue
 	journal atomic.Pointer[journal] // nil without a usable directory
@@ -167,6 +168,7 @@ func New(open func(identity string) Remote, o Options) *Counters {
 	}
 	c.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	c.apart.failures, c.apart.first, c.feeler = c.o.Failures, c.o.Probe, randomID()
+	c.began = time.Now()
 	c.Set(o.Policy, o.Replicas)
 	return c
 }

@@ -1,7 +1,6 @@
 package outage
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +27,10 @@ const (
 	identityName = "replica.json"
 )
 
+// ErrDamaged means that charges that were kept in a file cannot be read any more, and
+// are lost.
+var ErrDamaged = errors.New("charges are lost")
+
 // journal is the directory where a replica keeps who it is, and what the remote has
 // yet to be charged with. Batches are numbered, so that those of a file that is out
 // of date may be sent again. Its methods are for one goroutine, and work on nil.
@@ -38,10 +41,11 @@ type journal struct {
 	queue *queue
 	token string // the remote's identity, as the file has it
 
-	remote  [][]byte          // what a former process left of the remote's
-	last    [sha256.Size]byte // of the remote's records that were written last
-	written bool              // there are records in the file
-	closed  time.Time         // when the circuit was first found closed since it was written
+	remote   [][]byte // what a former process left of the remote's
+	exported exported
+	written  bool      // there are records in the file
+	closed   time.Time // when the circuit was first found closed since it was written
+	damage   error     // what could not be read, until it is told
 }
 
 // openJournal takes the directory for this process, and puts what it finds there
@@ -71,39 +75,38 @@ func (j *journal) open(now time.Time) (err error) {
 	}
 	var order []id
 	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
-	var bad error
-	note := func(err error) {
-		if bad == nil {
-			bad = err
-		}
-	}
-	j.log, _, err = j.dir.Open(logName, recordVersion, func(record []byte) error {
+	var left generations
+	var bad []error
+	j.log, j.damage, err = j.replay(func(record []byte) {
 		j.written = true
-		if len(record) > 0 && record[0] == kindRemote {
-			records, err := readRemote(record[1:])
-			note(err)
-			j.remote = records
-			return nil
+		var b store.Batch
+		err := errRecord
+		switch {
+		case len(record) == 0:
+		case record[0] == kindRemote, record[0] == kindWhole:
+			err = left.read(record[0], record[1:])
+		case record[0] == kindBatch:
+			b, err = readBatch(record[1:], rules)
 		}
-		if len(record) == 0 || record[0] != kindBatch {
-			note(errRecord)
-			return nil
+		if err != nil {
+			bad = append(bad, err)
+			return
 		}
-		b, err := readBatch(record[1:], rules)
-		note(err)
+		if record[0] != kindBatch {
+			return
+		}
 		k := id{b.Origin, b.Seq}
 		if _, again := found[k]; !again {
 			order = append(order, k)
 		}
 		found[k] = b
-		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if bad != nil {
-		// It is kept for whoever wants to look; nothing says what it was worth.
-		return errors.Join(fmt.Errorf("reading %q: %w", filepath.Join(j.dir.Path(), logName), bad), j.log.Close())
+	j.remote, j.exported = left.records, exported{gen: left.last, written: sums(left.records)}
+	if len(bad) > 0 {
+		j.damage = errors.Join(j.damage, j.setAside(len(bad), bad[0]))
 	}
 	for _, k := range order {
 		if b := found[k]; now.Sub(b.At) < Horizon {
@@ -111,6 +114,36 @@ func (j *journal) open(now time.Time) (err error) {
 		}
 	}
 	return nil
+}
+
+// replay reads the file. Damage is what it has lost.
+func (j *journal) replay(visit func(record []byte)) (log *appendlog.Log, damage, err error) {
+	log, found, err := j.dir.Open(logName, recordVersion, func(record []byte) error { visit(record); return nil })
+	if err == nil && found.Dropped > 0 {
+		damage = fmt.Errorf("%w: %d bytes at the end of %q were cut off", ErrDamaged, found.Dropped, j.path())
+		if found.SetAside != "" {
+			damage = fmt.Errorf("%w: the file is now %q", ErrDamaged, found.SetAside)
+		}
+	}
+	return log, damage, err
+}
+
+func (j *journal) path() string { return filepath.Join(j.dir.Path(), logName) }
+
+// setAside keeps a copy of a file of which some records are whole but say nothing
+// that is understood, such as a time zone that this machine does not know. The others
+// are good.
+func (j *journal) setAside(n int, reason error) error {
+	to := j.path() + ".unread"
+	told := fmt.Errorf("%w: %d records cannot be read, such as: %w; a copy is %q", ErrDamaged, n, reason, to)
+	data, err := os.ReadFile(j.path())
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		return errors.Join(told, fmt.Errorf("copying charges: %w", err))
+	}
+	return told
 }
 
 // identity is what the remote was called in a former process, empty if it is not
@@ -137,35 +170,32 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 	} else if j.closed.IsZero() {
 		j.closed = now
 	}
-	switch {
-	case open:
-		j.queue.watch(true)
-	case !j.written:
+	if !open && !j.written && n == 0 {
 		j.queue.watch(false)
 		return nil
-	case n == 0 && now.Sub(j.closed) >= settleFor:
+	}
+	j.queue.watch(true)
+	if j.log.Unsynced() > 0 { // the last time failed: no more until that is done
+		if err := j.log.Sync(); err != nil {
+			return err
+		}
+	}
+	remote := export()
+	if !open {
+		remote = j.exported.lasting(remote)
+	}
+	if !open && n == 0 && len(remote) == 0 && now.Sub(j.closed) >= settleFor {
 		j.queue.watch(false)
 		return j.empty()
 	}
-	if err := j.changes(export()); err != nil {
-		return err
+	err := errors.Join(j.exported.changes(remote, j.log.Append), j.queue.changes(j.log.Append))
+	for _, r := range remote {
+		live += int64(len(r))
 	}
 	if size := j.log.Size(); size > small && size > 2*live || size > j.most {
-		return j.rewrite(export())
+		return errors.Join(err, j.rewrite(remote))
 	}
-	return j.sync()
-}
-
-// changes appends what is not in the file as it is now.
-func (j *journal) changes(remote [][]byte) error {
-	record := remoteRecord(remote)
-	if sum := sha256.Sum256(record); sum != j.last && (len(remote) > 0 || j.last != [sha256.Size]byte{}) {
-		if err := j.log.Append(record); err != nil {
-			return err
-		}
-		j.last = sum
-	}
-	return j.queue.changes(j.log.Append)
+	return errors.Join(err, j.sync())
 }
 
 func (j *journal) sync() error {
@@ -183,11 +213,12 @@ func (j *journal) rewrite(remote [][]byte) error {
 		return err
 	}
 	if len(remote) > 0 {
-		err = w.Append(remoteRecord(remote))
+		err = j.exported.all(remote, w.Append)
 	}
 	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
 		return errors.Join(err, w.Abort())
 	}
+	j.written = true
 	return w.Commit()
 }
 
@@ -200,7 +231,7 @@ func (j *journal) empty() error {
 	if err := w.Commit(); err != nil {
 		return err
 	}
-	j.written, j.last = false, [sha256.Size]byte{}
+	j.written, j.exported = false, exported{}
 	return nil
 }
 
@@ -231,6 +262,10 @@ func (c *Counters) useJournal(j *journal) error {
 		return nil
 	}
 	c.journal.Store(j)
+	if j.damage != nil && c.o.OnError != nil { // told once, so never held back
+		c.o.OnError(j.damage)
+	}
+	j.damage = nil
 	if len(j.remote) == 0 {
 		return nil
 	}

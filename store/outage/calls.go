@@ -55,7 +55,7 @@ func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, resu
 		return c.remote.Reserve(bounded, r, results)
 	})
 	if err == nil && !behind {
-		c.seen.record(r, results, c.now())
+		c.seen.record(r, inner, results, c.now())
 	}
 	return inner, err
 }

@@ -127,7 +127,7 @@ type Counters struct {
 	breaker *gobreaker.CircuitBreaker[*store.Ticket]
 	local   *memory.Store
 	spread  spread
-	seen    seen
+	seen    *seen
 	apart   apart
 	began   time.Time
 	newest  atomic.Int64 // since began, when the newest call began that the remote has served

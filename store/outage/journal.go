@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -41,7 +43,14 @@ type journal struct {
 	queue *queue
 	token string // the remote's identity, as the file has it
 
-	remote   [][]byte // what a former process left of the remote's
+	seen  *seen // nil in tests
+	now   func() time.Time
+	known bool  // the file has what the remote told before the outage
+	count int64 // bytes of that
+
+	remote   [][]byte // what a former process left: of the remote's
+	batches  []store.Batch
+	sights   []sighted
 	exported exported
 	written  bool      // there are records in the file
 	closed   time.Time // when the circuit was first found closed since it was written
@@ -75,11 +84,13 @@ func (j *journal) open(now time.Time) (err error) {
 	}
 	var order []id
 	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
+	sights := make(map[store.Entity]sighted)
 	var left generations
 	var bad []error
 	j.log, j.damage, err = j.replay(func(record []byte) {
 		j.written = true
 		var b store.Batch
+		var g sighted
 		err := errRecord
 		switch {
 		case len(record) == 0:
@@ -87,6 +98,10 @@ func (j *journal) open(now time.Time) (err error) {
 			err = left.read(record[0], record[1:])
 		case record[0] == kindBatch:
 			b, err = readBatch(record[1:], rules)
+		case record[0] == kindSight:
+			if g, err = readSight(record[1:]); err == nil {
+				sights[g.entity] = g
+			}
 		}
 		if err != nil {
 			bad = append(bad, err)
@@ -111,8 +126,10 @@ func (j *journal) open(now time.Time) (err error) {
 	for _, k := range order {
 		if b := found[k]; now.Sub(b.At) < Horizon {
 			j.queue.restore(b)
+			j.batches = append(j.batches, b)
 		}
 	}
+	j.sights = slices.Collect(maps.Values(sights))
 	return nil
 }
 
@@ -188,7 +205,15 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 		j.queue.watch(false)
 		return j.empty()
 	}
+	if !open {
+		j.known, j.count = false, 0
+	} else if !j.known {
+		if err := j.keepSights(j.log.Append); err != nil {
+			return err
+		}
+	}
 	err := errors.Join(j.exported.changes(remote, j.log.Append), j.queue.changes(j.log.Append))
+	live += j.count
 	for _, r := range remote {
 		live += int64(len(r))
 	}
@@ -196,6 +221,19 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 		return errors.Join(err, j.rewrite(remote))
 	}
 	return errors.Join(err, j.sync())
+}
+
+// keepSights writes what the remote last told, for a process that starts in the same
+// outage. Of more than there is room for, some are left out.
+func (j *journal) keepSights(write func([]byte) error) error {
+	if j.seen == nil {
+		return nil
+	}
+	j.known, j.count = true, 0
+	return j.seen.all(j.now(), j.most/4, func(record []byte) error {
+		j.count += int64(len(record))
+		return write(record)
+	})
 }
 
 func (j *journal) sync() error {
@@ -212,8 +250,11 @@ func (j *journal) rewrite(remote [][]byte) error {
 	if err != nil {
 		return err
 	}
+	if j.known {
+		err = j.keepSights(w.Append)
+	}
 	if len(remote) > 0 {
-		err = j.exported.all(remote, w.Append)
+		err = errors.Join(err, j.exported.all(remote, w.Append))
 	}
 	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
 		return errors.Join(err, w.Abort())
@@ -235,13 +276,15 @@ func (j *journal) empty() error {
 	return nil
 }
 
-// close writes what is left, and gives the directory back.
-func (j *journal) close(remote [][]byte) error {
+// close writes what is left, and gives the directory back. In an outage that includes
+// what the remote had told.
+func (j *journal) close(open bool, remote [][]byte) error {
 	if j == nil {
 		return nil
 	}
 	var err error
-	if n, _, _ := j.queue.state(); n == 0 && len(remote) == 0 {
+	j.known = open
+	if n, _, _ := j.queue.state(); n == 0 && len(remote) == 0 && !open {
 		if j.written {
 			err = j.empty()
 		}
@@ -253,7 +296,11 @@ func (j *journal) close(remote [][]byte) error {
 
 // takeDirectory takes it for this process. A process that is ending may have it still.
 func (c *Counters) takeDirectory() (*journal, error) {
-	return openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
+	j, err := openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
+	if j != nil {
+		j.seen, j.now = c.seen, c.now
+	}
+	return j, err
 }
 
 // useJournal takes up what a former process has left to charge. The remote is there.
@@ -266,6 +313,8 @@ func (c *Counters) useJournal(j *journal) error {
 		c.o.OnError(j.damage)
 	}
 	j.damage = nil
+	c.takeUp(j.sights, j.batches)
+	j.sights, j.batches = nil, nil
 	if len(j.remote) == 0 {
 		return nil
 	}

@@ -144,7 +144,7 @@ func TestTornFileKeepsWhatIsWhole(t *testing.T) {
 			}
 		}
 		last = got
-		if err := j.close(nil); err != nil {
+		if err := j.close(false, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -494,4 +494,91 @@ func TestFullDiskCostsNoMemory(t *testing.T) {
 	}
 	_ = errors.Join(j.log.Close(), j.dir.Close())
 	c.closing.Do(func() {})
+}
+
+// In an outage neither a restart nor other options give out the limits anew.
+func TestLimitsHoldOverRestartsInAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		killed  bool
+		reloads bool
+	}{{"stopped", false, false}, {"killed", true, false}, {"with other options", false, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			now, step := midday()
+			dir, s := t.TempDir(), newServer(now)
+			c, f := setup(t, s, Options{Dir: dir, Now: now})
+			for range 20 {
+				use(t, c, day, 1)
+			}
+			cut(t, c, f)
+			total := 20
+			for life := range 3 {
+				for range 30 + 100*(life/2) {
+					if k, _, err := reserve(c, false, take(day, 100, 1)); err != nil {
+						t.Fatal(err)
+					} else if k != nil {
+						total++
+						c.Settle(k, []int64{1})
+					}
+				}
+				if life == 2 {
+					break
+				}
+				before := c
+				if tt.killed {
+					written(t, c)
+					crash(t, c)
+				} else if err := c.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				step(time.Minute)
+				o := Options{Dir: dir, Now: now}
+				if tt.reloads {
+					o.Before = before
+				}
+				c, f = setup(t, s, o)
+				f.set(errGone, false)
+			}
+			if total != 100 {
+				t.Errorf("admitted %d, want 100", total)
+			}
+			heal(t, c, f)
+			if n := used(t, s, day); n != 100 {
+				t.Errorf("%d charged in the end, want 100", n)
+			}
+		})
+	}
+}
+
+// The file is empty but for what the remote had told, where all was used up before.
+func TestUsedUpStaysSoOverARestart(t *testing.T) {
+	now, _ := midday()
+	dir, s := t.TempDir(), newServer(now)
+	c, f := setup(t, s, Options{Dir: dir, Now: now})
+	c.Settle(admit(t, c, take(day, 10, 10)), []int64{10})
+	cut(t, c, f)
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, f = setup(t, s, Options{Dir: dir, Now: now})
+	f.set(errGone, false)
+	if k, _, err := reserve(c, false, take(day, 10, 1)); k != nil || err != nil {
+		t.Errorf("got %v, %v, want a refusal", k, err)
+	}
+}
+
+func FuzzReadSight(f *testing.F) {
+	g := sight{counters: []counter{{id: "tokens per day", kind: store.KindCalendar, used: 5, held: 1, at: 1, reset: 1 << 40, lapse: 7}}}
+	f.Add(g.record(nil, entity, 2)[0][1:])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := readSight(data)
+		if err != nil {
+			return
+		}
+		for _, r := range g.record(nil, g.entity, 0) {
+			if _, err := readSight(r[1:]); err != nil {
+				t.Errorf("%+v is not read again: %v", g, err)
+			}
+		}
+	})
 }

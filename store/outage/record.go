@@ -16,6 +16,8 @@ import (
 //	        rule id, kind, unit, zone, length (ms), refill, amount
 //	remote  a generation, and a record of the remote's own
 //	whole   the generation that is whole
+//	sight   instance, consumer, and of each counter rule id, kind, and used, held, at,
+//	        reset, lapse, as the remote last told them
 //
 // A later record of a batch takes the place of those before, and so does a generation
 // of the remote's that is whole.
@@ -23,6 +25,7 @@ const (
 	kindBatch  = 'b'
 	kindRemote = 'r'
 	kindWhole  = 'w'
+	kindSight  = 's'
 
 	recordVersion = 1
 )

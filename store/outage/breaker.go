@@ -14,11 +14,11 @@ import (
 // with some of it pending still; a call of such an entity delivers it itself.
 const passes = 3
 
-// givenUp is an error of a call whose client has gone or had no more time. It says
-// nothing of the remote.
-type givenUp struct{ error }
+// excused is an error that says nothing of the remote as a whole: the client has gone
+// or had no more time, the call waited for others here, or others were served.
+type excused struct{ error }
 
-func (g givenUp) Unwrap() error { return g.error }
+func (e excused) Unwrap() error { return e.error }
 
 func (c *Counters) newBreaker() *gobreaker.CircuitBreaker[*store.Ticket] {
 	return gobreaker.NewCircuitBreaker[*store.Ticket](gobreaker.Settings{
@@ -30,8 +30,8 @@ func (c *Counters) newBreaker() *gobreaker.CircuitBreaker[*store.Ticket] {
 			return err == nil || !errors.Is(err, store.ErrUnavailable)
 		},
 		IsExcluded: func(err error) bool {
-			var g givenUp
-			return errors.As(err, &g)
+			var e excused
+			return errors.As(err, &e)
 		},
 		OnStateChange: c.stateChanged,
 	})
@@ -59,20 +59,37 @@ func (c *Counters) nudge() {
 	}
 }
 
-// ask has the remote do something on behalf of a call, unless the circuit is open.
-// An error that does not wrap store.ErrUnavailable is not about the remote's state.
-func (c *Counters) ask(ctx context.Context, do func() (*store.Ticket, error)) (*store.Ticket, error) {
+// ask has the remote do something on behalf of a call, unless the circuit is open or
+// the entity set apart. The entity is zero where it is about several. An error that
+// does not wrap store.ErrUnavailable is not about the remote's state.
+//
+// A failure counts only if no call has been served that began later. So one consumer's
+// trouble is not taken for an outage while there are others.
+func (c *Counters) ask(ctx context.Context, e store.Entity, do func() (*store.Ticket, error)) (*store.Ticket, error) {
 	if c.isOpen.Load() {
 		return nil, errDown
 	}
+	blocked, known := c.apart.ask(e)
+	if blocked {
+		return nil, errApart
+	}
+	began := time.Now()
 	t, err := c.breaker.Execute(func() (*store.Ticket, error) {
 		t, err := do()
 		switch {
 		case err == nil:
-		case ctx.Err() != nil:
-			err = givenUp{err}
+			c.answered(began)
+			c.apart.served(e)
+		case ctx.Err() != nil, errors.Is(err, store.ErrBusy):
+			err = excused{err}
 		case errors.Is(err, store.ErrUnavailable):
 			c.failed(err)
+			if e != (store.Entity{}) {
+				c.apart.failed(e, began, false)
+			}
+			if known || c.newest.Load() > int64(began.Sub(c.began)) {
+				err = excused{err}
+			}
 		}
 		return t, err
 	})
@@ -80,6 +97,14 @@ func (c *Counters) ask(ctx context.Context, do func() (*store.Ticket, error)) (*
 		return nil, errDown
 	}
 	return t, err
+}
+
+// answered notes that a call was served which began at an instant.
+func (c *Counters) answered(began time.Time) {
+	at := int64(began.Sub(c.began))
+	for last := c.newest.Load(); at > last && !c.newest.CompareAndSwap(last, at); {
+		last = c.newest.Load()
+	}
 }
 
 // failed remembers why the remote could not be reached.
@@ -114,8 +139,10 @@ func (c *Counters) run() {
 			if !c.isOpen.Load() {
 				c.nudge()
 			}
-		} else if c.queue.pending() > 0 {
-			_, _ = c.ask(context.Background(), func() (*store.Ticket, error) { return nil, c.deliver(context.Background()) })
+		} else if batches := c.queue.next(chunk, c.apart.waits); len(batches) > 0 {
+			_, _ = c.ask(context.Background(), store.Entity{}, func() (*store.Ticket, error) {
+				return nil, c.send(context.Background(), batches)
+			})
 		}
 		if open || c.queue.pending() > 0 {
 			timer.Reset(c.o.Probe)
@@ -135,12 +162,11 @@ func (c *Counters) tell(open bool, opened time.Time) {
 	}
 }
 
-// probe closes the circuit if the remote answers and has taken what is pending.
+// probe closes the circuit if the remote answers. What is pending has been delivered
+// by then, but of entities that it does not serve.
 func (c *Counters) probe() {
 	_, _ = c.breaker.Execute(func() (*store.Ticket, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout())
-		defer cancel()
-		err := c.remote.Ping(ctx)
+		err := c.ping(context.Background())
 		if err == nil {
 			err = c.replay()
 		}
@@ -152,9 +178,16 @@ func (c *Counters) probe() {
 	})
 }
 
+func (c *Counters) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout())
+	defer cancel()
+	return c.remote.Ping(ctx)
+}
+
 // replay delivers what is pending. Calls go on meanwhile, so that the end is never
 // quite reached under load.
 func (c *Counters) replay() error {
+	doubtful := c.apart.pardon()
 	for range passes {
 		for n := c.queue.pending(); n > 0; n -= chunk {
 			select {
@@ -162,46 +195,65 @@ func (c *Counters) replay() error {
 				return errDown
 			default:
 			}
-			if err := c.deliver(context.Background()); err != nil {
+			if sent, err := c.deliver(context.Background()); err != nil {
 				return err
+			} else if !sent {
+				break // the rest is of entities set apart
 			}
 		}
 	}
-	return nil
+	return c.examine(context.Background(), doubtful)
 }
 
 // chunk is how many batches are sent at once.
 const chunk = 64
 
-// deliver sends a batch each of some entities. The error is that of a remote that
-// took none of several.
-func (c *Counters) deliver(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout())
-	defer cancel()
-	batches := c.queue.next(chunk)
+// deliver sends a batch each of some entities, and tells whether there were any.
+func (c *Counters) deliver(ctx context.Context) (sent bool, err error) {
+	batches := c.queue.next(chunk, c.apart.waits)
 	if len(batches) == 0 {
-		return nil
+		return false, nil
 	}
-	return c.send(ctx, batches)
+	return true, c.send(ctx, batches)
 }
 
+// send sends batches of different entities. The error is that of a remote that took
+// none, and does not answer either: one that does has something against these
+// entities, which are set apart then.
 func (c *Counters) send(ctx context.Context, batches []*batch) error {
+	bounded, cancel := context.WithTimeout(ctx, c.Timeout())
+	defer cancel()
+	errs := c.charge(bounded, batches)
+	taken := 0
+	for i, b := range batches {
+		if errs[i] == nil {
+			taken++
+			c.apart.served(b.Entity)
+		}
+	}
+	if taken == 0 && c.ping(ctx) != nil {
+		return errors.Join(errs...)
+	}
+	for i, b := range batches {
+		if errs[i] != nil && !errors.Is(errs[i], store.ErrBusy) {
+			c.failed(errs[i])
+			c.apart.refused(b.Entity)
+		}
+	}
+	return nil
+}
+
+// charge has the remote take batches, and drops those that it took.
+func (c *Counters) charge(ctx context.Context, batches []*batch) []error {
 	out := make([]store.Batch, len(batches))
 	for i, b := range batches {
 		out[i] = b.Batch
 	}
-	var last error
-	taken := 0
-	for i, err := range c.remote.Charge(ctx, out) {
-		if err != nil {
-			last = err
-			continue
+	errs := c.remote.Charge(ctx, out)
+	for i, b := range batches {
+		if errs[i] == nil {
+			c.queue.remove(b)
 		}
-		taken++
-		c.queue.remove(batches[i])
 	}
-	if taken > 0 {
-		return nil
-	}
-	return last
+	return errs
 }

@@ -40,7 +40,7 @@ func (c *Counters) Reserve(ctx context.Context, r *store.Reservation, results []
 
 func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
 	behind := false
-	inner, err := c.ask(ctx, func() (*store.Ticket, error) {
+	inner, err := c.ask(ctx, r.Entity, func() (*store.Ticket, error) {
 		if !c.queue.has(r.Entity) {
 			return c.remote.Reserve(ctx, r, results)
 		}
@@ -55,7 +55,7 @@ func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, resu
 		return c.remote.Reserve(bounded, r, results)
 	})
 	if err == nil && !behind {
-		c.seen.record(r, results, c.now())
+		c.seen.record(r, inner, results, c.now())
 	}
 	return inner, err
 }
@@ -67,7 +67,7 @@ func (c *Counters) deliverOf(ctx context.Context, e store.Entity) error {
 		if b == nil {
 			return nil
 		}
-		if err := c.send(ctx, []*batch{b}); err != nil {
+		if err := c.charge(ctx, []*batch{b})[0]; err != nil {
 			return err
 		}
 	}
@@ -103,12 +103,12 @@ func (c *Counters) Settle(t *store.Ticket, actual []int64) {
 			back = append(back, store.Amount{Rule: l.Rule, Amount: d})
 		}
 	}
-	c.charge(k.Entity, c.now(), more)
-	c.charge(k.Entity, k.at, back)
+	c.owe(k.Entity, c.now(), more)
+	c.owe(k.Entity, k.at, back)
 }
 
-// charge has the remote charged with what was used here.
-func (c *Counters) charge(e store.Entity, at time.Time, lines []store.Amount) {
+// owe has the remote charged with what was used here.
+func (c *Counters) owe(e store.Entity, at time.Time, lines []store.Amount) {
 	if len(lines) == 0 {
 		return
 	}
@@ -124,8 +124,8 @@ func (c *Counters) charge(e store.Entity, at time.Time, lines []store.Amount) {
 // errLate cannot come up as long as a store is closed after its calls have ended.
 var errLate = errors.New("a call ended after its store was closed, and is not charged")
 
-// Renew implements store.Counters. What the remote holds is left alone while it
-// cannot be reached: it lapses there, and counts again once it can be renewed.
+// Renew implements store.Counters. What the remote holds is left alone while it, or
+// the entity there, cannot be reached: it lapses there, and counts again once it can be renewed.
 func (c *Counters) Renew(ctx context.Context, tickets []*store.Ticket, lease time.Duration) error {
 	c.Start()
 	c.renewing.Lock() // since it writes to the tickets
@@ -135,6 +135,7 @@ func (c *Counters) Renew(ctx context.Context, tickets []*store.Ticket, lease tim
 		k, ok := t.Private.(*ticket)
 		switch {
 		case !ok || k.inner == nil || k.settled.Load():
+		case k.remote && c.apart.waits(k.Entity):
 		case k.remote:
 			there = append(there, k)
 		default:
@@ -146,7 +147,7 @@ func (c *Counters) Renew(ctx context.Context, tickets []*store.Ticket, lease tim
 		return err
 	}
 	return errors.Join(err, renew(there, func(inner []*store.Ticket) error {
-		_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Renew(ctx, inner, lease) })
+		_, err := c.ask(ctx, store.Entity{}, func() (*store.Ticket, error) { return nil, c.remote.Renew(ctx, inner, lease) })
 		return err
 	}))
 }
@@ -172,7 +173,7 @@ func renew(tickets []*ticket, do func([]*store.Ticket) error) error {
 // the remote cannot be reached.
 func (c *Counters) Read(ctx context.Context, e store.Entity, rules []*store.Rule, results []store.Result) error {
 	c.Start()
-	_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Read(ctx, e, rules, results) })
+	_, err := c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Read(ctx, e, rules, results) })
 	if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || c.Policy() != Local {
 		return err
 	}
@@ -182,7 +183,7 @@ func (c *Counters) Read(ctx context.Context, e store.Entity, rules []*store.Rule
 // Entities implements store.Counters. Only the remote knows all of them.
 func (c *Counters) Entities(ctx context.Context, instance, after string, n int) (list []store.Entity, err error) {
 	c.Start()
-	_, err = c.ask(ctx, func() (_ *store.Ticket, err error) {
+	_, err = c.ask(ctx, store.Entity{}, func() (_ *store.Ticket, err error) {
 		list, err = c.remote.Entities(ctx, instance, after, n)
 		return nil, err
 	})
@@ -192,7 +193,7 @@ func (c *Counters) Entities(ctx context.Context, instance, after string, n int) 
 // Adjust implements store.Counters. It does not wait for the end of an outage.
 func (c *Counters) Adjust(ctx context.Context, e store.Entity, rule *store.Rule, amount int64) error {
 	c.Start()
-	_, err := c.ask(ctx, func() (*store.Ticket, error) { return nil, c.remote.Adjust(ctx, e, rule, amount) })
+	_, err := c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Adjust(ctx, e, rule, amount) })
 	if err == nil {
 		c.seen.adjusted(e, rule, amount)
 	}

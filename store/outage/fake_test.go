@@ -33,6 +33,7 @@ type fake struct {
 
 	mu       sync.Mutex
 	down     error
+	refuse   map[store.Entity]error // entities that are not served
 	hang     bool
 	lose     func() bool // the reply of a charge
 	pending  [][]byte
@@ -62,23 +63,43 @@ func (f *fake) reach(ctx context.Context) error {
 	return fmt.Errorf("timeout: %w", store.ErrUnavailable)
 }
 
+// serve is reach, for an entity.
+func (f *fake) serve(ctx context.Context, e store.Entity) error {
+	if err := f.reach(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refuse[e]
+}
+
+// setEntity has the remote refuse an entity, or serve it again.
+func (f *fake) setEntity(e store.Entity, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse == nil {
+		f.refuse = make(map[store.Entity]error)
+	}
+	f.refuse[e] = err
+}
+
 func (f *fake) Reserve(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
 	f.calls.Add(1)
-	if err := f.reach(ctx); err != nil {
+	if err := f.serve(ctx, r.Entity); err != nil {
 		return nil, err
 	}
 	return f.server.Reserve(ctx, r, results)
 }
 
 func (f *fake) Read(ctx context.Context, e store.Entity, rules []*store.Rule, results []store.Result) error {
-	if err := f.reach(ctx); err != nil {
+	if err := f.serve(ctx, e); err != nil {
 		return err
 	}
 	return f.server.Read(ctx, e, rules, results)
 }
 
 func (f *fake) Adjust(ctx context.Context, e store.Entity, r *store.Rule, amount int64) error {
-	if err := f.reach(ctx); err != nil {
+	if err := f.serve(ctx, e); err != nil {
 		return err
 	}
 	return f.server.Adjust(ctx, e, r, amount)
@@ -96,7 +117,7 @@ func (f *fake) Charge(ctx context.Context, batches []store.Batch) []error {
 			panic("two batches of one entity at once")
 		}
 		seen[b.Entity] = true
-		if errs[i] = f.reach(ctx); errs[i] != nil {
+		if errs[i] = f.serve(ctx, b.Entity); errs[i] != nil {
 			continue
 		}
 		f.apply(b)
@@ -233,8 +254,9 @@ func wait(t *testing.T, what string, done func() bool) {
 func cut(t *testing.T, c *Counters, f *fake) {
 	t.Helper()
 	f.set(errGone, false)
-	for !c.Status().Open {
-		_ = c.Adjust(context.Background(), store.Entity{Instance: "none"}, day, 1) // this one tries only the remote
+	for i := 0; !c.Status().Open; i++ {
+		e := store.Entity{Instance: "none", Consumer: fmt.Sprint(i)} // lest one is set apart
+		_ = c.Adjust(context.Background(), e, day, 1)                // this one tries only the remote
 	}
 }
 

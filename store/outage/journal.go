@@ -2,13 +2,14 @@ package outage
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -29,6 +30,10 @@ const (
 	identityName = "replica.json"
 )
 
+// ErrDamaged means that charges that were kept in a file cannot be read any more, and
+// are lost.
+var ErrDamaged = errors.New("charges are lost")
+
 // journal is the directory where a replica keeps who it is, and what the remote has
 // yet to be charged with. Batches are numbered, so that those of a file that is out
 // of date may be sent again. Its methods are for one goroutine, and work on nil.
@@ -39,10 +44,18 @@ type journal struct {
 	queue *queue
 	token string // the remote's identity, as the file has it
 
-	remote  [][]byte          // what a former process left of the remote's
-	last    [sha256.Size]byte // of the remote's records that were written last
-	written bool              // there are records in the file
-	closed  time.Time         // when the circuit was first found closed since it was written
+	seen  *seen // nil in tests
+	now   func() time.Time
+	known bool  // the file has what the remote told before the outage
+	count int64 // bytes of that
+
+	remote   [][]byte // what a former process left: of the remote's
+	batches  []store.Batch
+	sights   []sighted
+	exported exported
+	written  bool      // there are records in the file
+	closed   time.Time // when the circuit was first found closed since it was written
+	damage   error     // what could not be read, until it is told
 }
 
 // openJournal takes the directory for this process, and puts what it finds there
@@ -72,46 +85,83 @@ func (j *journal) open(now time.Time) (err error) {
 	}
 	var order []id
 	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
-	var bad error
-	note := func(err error) {
-		if bad == nil {
-			bad = err
-		}
-	}
-	j.log, _, err = j.dir.Open(logName, recordVersion, func(record []byte) error {
+	sights := make(map[store.Entity]sighted)
+	var left generations
+	var bad []error
+	j.log, j.damage, err = j.replay(func(record []byte) {
 		j.written = true
-		if len(record) > 0 && record[0] == kindRemote {
-			records, err := readRemote(record[1:])
-			note(err)
-			j.remote = records
-			return nil
+		var b store.Batch
+		var g sighted
+		err := errRecord
+		switch {
+		case len(record) == 0:
+		case record[0] == kindRemote, record[0] == kindWhole:
+			err = left.read(record[0], record[1:])
+		case record[0] == kindBatch:
+			b, err = readBatch(record[1:], rules)
+		case record[0] == kindSight:
+			if g, err = readSight(record[1:]); err == nil {
+				sights[g.entity] = g
+			}
 		}
-		if len(record) == 0 || record[0] != kindBatch {
-			note(errRecord)
-			return nil
+		if err != nil {
+			bad = append(bad, err)
+			return
 		}
-		b, err := readBatch(record[1:], rules)
-		note(err)
+		if record[0] != kindBatch {
+			return
+		}
 		k := id{b.Origin, b.Seq}
 		if _, again := found[k]; !again {
 			order = append(order, k)
 		}
 		found[k] = b
-		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if bad != nil {
-		// It is kept for whoever wants to look; nothing says what it was worth.
-		return errors.Join(fmt.Errorf("reading %q: %w", filepath.Join(j.dir.Path(), logName), bad), j.log.Close())
+	j.remote, j.exported = left.records, exported{gen: left.last, written: sums(left.records)}
+	if len(bad) > 0 {
+		j.damage = errors.Join(j.damage, j.setAside(len(bad), bad[0]))
 	}
 	for _, k := range order {
 		if b := found[k]; now.Sub(b.At) < Horizon {
 			j.queue.restore(b)
+			j.batches = append(j.batches, b)
 		}
 	}
+	j.sights = slices.Collect(maps.Values(sights))
 	return nil
+}
+
+// replay reads the file. Damage is what it has lost.
+func (j *journal) replay(visit func(record []byte)) (log *appendlog.Log, damage, err error) {
+	log, found, err := j.dir.Open(logName, recordVersion, func(record []byte) error { visit(record); return nil })
+	if err == nil && found.Dropped > 0 {
+		damage = fmt.Errorf("%w: %d bytes at the end of %q were cut off", ErrDamaged, found.Dropped, j.path())
+		if found.SetAside != "" {
+			damage = fmt.Errorf("%w: the file is now %q", ErrDamaged, found.SetAside)
+		}
+	}
+	return log, damage, err
+}
+
+func (j *journal) path() string { return filepath.Join(j.dir.Path(), logName) }
+
+// setAside keeps a copy of a file of which some records are whole but say nothing
+// that is understood, such as a time zone that this machine does not know. The others
+// are good.
+func (j *journal) setAside(n int, reason error) error {
+	to := j.path() + ".unread"
+	told := fmt.Errorf("%w: %d records cannot be read, such as: %w; a copy is %q", ErrDamaged, n, reason, to)
+	data, err := os.ReadFile(j.path())
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		return errors.Join(told, fmt.Errorf("copying charges: %w", err))
+	}
+	return told
 }
 
 // identity is what the remote was called in a former process, empty if it is not
@@ -138,35 +188,53 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 	} else if j.closed.IsZero() {
 		j.closed = now
 	}
-	switch {
-	case open:
-		j.queue.watch(true)
-	case !j.written:
+	if !open && !j.written && n == 0 {
 		j.queue.watch(false)
 		return nil
-	case n == 0 && now.Sub(j.closed) >= settleFor:
+	}
+	j.queue.watch(true)
+	if j.log.Unsynced() > 0 { // the last time failed: no more until that is done
+		if err := j.log.Sync(); err != nil {
+			return err
+		}
+	}
+	remote := export()
+	if !open {
+		remote = j.exported.lasting(remote)
+	}
+	if !open && n == 0 && len(remote) == 0 && now.Sub(j.closed) >= settleFor {
 		j.queue.watch(false)
 		return j.empty()
 	}
-	if err := j.changes(export()); err != nil {
-		return err
-	}
-	if size := j.log.Size(); size > small && size > 2*live || size > j.most {
-		return j.rewrite(export())
-	}
-	return j.sync()
-}
-
-// changes appends what is not in the file as it is now.
-func (j *journal) changes(remote [][]byte) error {
-	record := remoteRecord(remote)
-	if sum := sha256.Sum256(record); sum != j.last && (len(remote) > 0 || j.last != [sha256.Size]byte{}) {
-		if err := j.log.Append(record); err != nil {
+	if !open {
+		j.known, j.count = false, 0
+	} else if !j.known {
+		if err := j.keepSights(j.log.Append); err != nil {
 			return err
 		}
-		j.last = sum
 	}
-	return j.queue.changes(j.log.Append)
+	err := errors.Join(j.exported.changes(remote, j.log.Append), j.queue.changes(j.log.Append))
+	live += j.count
+	for _, r := range remote {
+		live += int64(len(r))
+	}
+	if size := j.log.Size(); size > small && size > 2*live || size > j.most {
+		return errors.Join(err, j.rewrite(remote))
+	}
+	return errors.Join(err, j.sync())
+}
+
+// keepSights writes what the remote last told, for a process that starts in the same
+// outage. Of more than there is room for, some are left out.
+func (j *journal) keepSights(write func([]byte) error) error {
+	if j.seen == nil {
+		return nil
+	}
+	j.known, j.count = true, 0
+	return j.seen.all(j.now(), j.most/4, func(record []byte) error {
+		j.count += int64(len(record))
+		return write(record)
+	})
 }
 
 func (j *journal) sync() error {
@@ -183,12 +251,16 @@ func (j *journal) rewrite(remote [][]byte) error {
 	if err != nil {
 		return err
 	}
+	if j.known {
+		err = j.keepSights(w.Append)
+	}
 	if len(remote) > 0 {
-		err = w.Append(remoteRecord(remote))
+		err = errors.Join(err, j.exported.all(remote, w.Append))
 	}
 	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
 		return errors.Join(err, w.Abort())
 	}
+	j.written = true
 	return w.Commit()
 }
 
@@ -201,17 +273,19 @@ func (j *journal) empty() error {
 	if err := w.Commit(); err != nil {
 		return err
 	}
-	j.written, j.last = false, [sha256.Size]byte{}
+	j.written, j.exported = false, exported{}
 	return nil
 }
 
-// close writes what is left, and gives the directory back.
-func (j *journal) close(remote [][]byte) error {
+// close writes what is left, and gives the directory back. In an outage that includes
+// what the remote had told.
+func (j *journal) close(open bool, remote [][]byte) error {
 	if j == nil {
 		return nil
 	}
 	var err error
-	if n, _, _ := j.queue.state(); n == 0 && len(remote) == 0 {
+	j.known = open
+	if n, _, _ := j.queue.state(); n == 0 && len(remote) == 0 && !open {
 		if j.written {
 			err = j.empty()
 		}
@@ -223,7 +297,11 @@ func (j *journal) close(remote [][]byte) error {
 
 // takeDirectory takes it for this process. A process that is ending may have it still.
 func (c *Counters) takeDirectory() (*journal, error) {
-	return openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
+	j, err := openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
+	if j != nil {
+		j.seen, j.now = c.seen, c.now
+	}
+	return j, err
 }
 
 // useJournal takes up what a former process has left to charge. The remote is there.
@@ -232,6 +310,12 @@ func (c *Counters) useJournal(j *journal) error {
 		return nil
 	}
 	c.journal.Store(j)
+	if j.damage != nil && c.o.OnError != nil { // told once, so never held back
+		c.o.OnError(j.damage)
+	}
+	j.damage = nil
+	c.takeUp(j.sights, j.batches)
+	j.sights, j.batches = nil, nil
 	if len(j.remote) == 0 {
 		return nil
 	}

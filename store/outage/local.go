@@ -2,6 +2,7 @@ package outage
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -15,7 +16,8 @@ func (c *Counters) reserveHere(ctx context.Context, r *store.Reservation, result
 	switch {
 	case policy == Deny, r.Strict && replicas <= 0:
 		return nil, cause
-	case policy == Allow && !r.Strict:
+	case policy == Allow && !r.Strict && !errors.Is(cause, store.ErrBusy):
+		// Nobody passes a limit by calling more than can be asked.
 		return c.allow(r, results), nil
 	}
 	now := c.now()
@@ -62,8 +64,8 @@ func (c *Counters) allow(r *store.Reservation, results []store.Result) *store.Ti
 	for i := range r.Takes {
 		k := &r.Takes[i]
 		results[i] = store.Result{Limit: k.Limit, Got: max(0, k.Hold, k.HoldMost)}
-		if s := g.counter(k.Rule, i); s != nil && s.kind != store.KindNone {
-			results[i].Used = s.left(now.UnixMilli())
+		if s := g.counter(k.Rule, i); s != nil {
+			results[i].Used, results[i].Held = s.left(now.UnixMilli()), s.holds(now.UnixMilli())
 		}
 		setWindow(k.Rule, &results[i], now)
 		t.Lines[i] = store.Line{Rule: k.Rule, Charged: max(0, k.Charge)}
@@ -94,7 +96,7 @@ func (c *Counters) admitted(t *ticket) {
 			lines = append(lines, store.Amount{Rule: l.Rule, Amount: l.Charged})
 		}
 	}
-	c.charge(t.Entity, t.at, lines)
+	c.owe(t.Entity, t.at, lines)
 }
 
 // part is what a replica may use of a limit in an outage.
@@ -107,9 +109,9 @@ type part struct {
 	known bool
 }
 
-// parts works out what a call may take here. What the remote had told is put into the
-// local counters before: all that was used and held there counts as used here. A call
-// of the remote's that ends then changes that by what it used less or more.
+// parts works out what a call may take here. What the remote had told was used is put
+// into the local counters before, and what is held there is kept back. A call of the
+// remote's that ends changes both.
 func (c *Counters) parts(parts []part, r *store.Reservation, replicas int64, now time.Time) []part {
 	sh := c.seen.shard(r.Entity)
 	sh.mu.Lock()
@@ -118,27 +120,25 @@ func (c *Counters) parts(parts []part, r *store.Reservation, replicas int64, now
 	for i := range r.Takes {
 		k := &r.Takes[i]
 		p := part{rule: c.spread.rule(k.Rule, replicas)}
-		var before int64
+		var before, held int64
 		if s := g.counter(k.Rule, i); s != nil {
 			c.plant(r.Entity, p.rule, s, now)
 			p.known = s.kind == store.KindNone || now.UnixMilli() < s.reset
 			before = s.left(now.UnixMilli())
+			if !k.IgnoreHeld {
+				held = s.holds(now.UnixMilli())
+			}
 		}
-		// This replica's part, and before, which is in the local counter already.
-		left := max(0, k.Limit-before)
-		if k.Limit < 0 || before < 0 {
-			left = max(0, k.Limit)
-		}
-		p.others = left - left/replicas
-		if k.Rule.Window.Kind() == store.KindNone {
-			p.others += before
-		}
+		// This replica's part, beside before, which is in the local counter already. A
+		// grant is part of that, too.
+		left := max(0, addUp(k.Limit, -addUp(max(0, before), held)))
+		p.others = addUp(left-left/replicas, held)
 		parts = append(parts, p)
 	}
 	return parts
 }
 
-// plant sets the local counter to what was used and held. The lock is held.
+// plant sets the local counter to what was used. The lock is held.
 func (c *Counters) plant(e store.Entity, r *store.Rule, s *counter, now time.Time) {
 	if s.seeded || s.kind == store.KindNone {
 		return

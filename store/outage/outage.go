@@ -23,7 +23,6 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
-	"github.com/llmlimits/caddy-llm-limits/store/memory"
 )
 
 // Policy says what becomes of calls in an outage.
@@ -99,6 +98,10 @@ type Options struct {
 	// MaxEntities is how many consumers are counted locally. The default is that of
 	// the memory store.
 	MaxEntities int
+	// Before are counters of the same remote that these take the place of, with other
+	// options. They may be in use yet. What they know of the use of limits is shared, and
+	// their MaxEntities and Now are kept. Nil for none.
+	Before *Counters
 	// Now is the clock of local counting. The default is time.Now.
 	Now func() time.Time
 
@@ -125,9 +128,12 @@ type Counters struct {
 	once    sync.Once
 	remote  Remote
 	breaker *gobreaker.CircuitBreaker[*store.Ticket]
-	local   *memory.Store
+	*ledger
 	spread  spread
-	seen    seen
+	apart   apart
+	began   time.Time
+	newest  atomic.Int64 // since began, when the newest call began that the remote has served
+	feeler  string       // the origin of batches that charge nothing
 	queue   *queue
 	journal atomic.Pointer[journal] // nil without a usable directory
 
@@ -163,6 +169,11 @@ func New(open func(identity string) Remote, o Options) *Counters {
 		c.now = time.Now
 	}
 	c.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	c.apart.failures, c.apart.first, c.feeler = c.o.Failures, c.o.Probe, randomID()
+	c.began = time.Now()
+	if c.ledger = newLedger(&c.o); o.Before != nil {
+		c.ledger, c.o.Before = o.Before.ledger, nil // lest they stay for as long as these
+	}
 	c.Set(o.Policy, o.Replicas)
 	return c
 }
@@ -184,9 +195,8 @@ func (c *Counters) Timeout() time.Duration { return c.o.Timeout }
 // directory that cannot be used is reported to OnError.
 func (c *Counters) Start() {
 	c.once.Do(func() {
-		c.seen = newSeen()
-		c.local = memory.New(memory.Options{MaxEntities: c.o.MaxEntities, Now: c.o.Now})
 		c.queue = newQueue(c.o.JournalCap / 2)
+		c.counts(c.queue.origin)
 		c.breaker = c.newBreaker()
 		j, err := c.takeDirectory()
 		c.remote = c.open(j.identity())
@@ -230,7 +240,7 @@ func (c *Counters) Close(ctx context.Context) error {
 		c.queue.close()
 		rest := c.remote.Export()
 		if j := c.journal.Load(); j != nil {
-			err = j.close(rest)
+			err = j.close(c.isOpen.Load(), rest)
 		} else if n := c.queue.pending() + len(rest); n > 0 {
 			err = errors.Join(fmt.Errorf("closing store: %d charges are lost, as there is no directory to keep them in", n), closeErr)
 		}
@@ -240,12 +250,17 @@ func (c *Counters) Close(ctx context.Context) error {
 
 // flush sends all charges, until ctx is done or none gets through.
 func (c *Counters) flush(ctx context.Context) {
-	for failures := 0; failures < c.o.Failures && c.queue.pending() > 0 && ctx.Err() == nil; {
-		if err := c.deliver(ctx); err != nil {
+	c.apart.pardon()
+	for failures := 0; failures < c.o.Failures && ctx.Err() == nil; {
+		sent, err := c.deliver(ctx)
+		switch {
+		case !sent:
+			return
+		case err != nil:
 			failures++
-			continue
+		default:
+			failures = 0
 		}
-		failures = 0
 	}
 }
 

@@ -193,6 +193,51 @@ func TestConcurrentCallsOfTheRemoteCount(t *testing.T) {
 	heal(t, c, f)
 }
 
+// What calls of other replicas hold counts for as long as it would at the remote; what
+// this one's calls hold counts until they end.
+func TestHoldsOfOthersLapseHere(t *testing.T) {
+	now, step := midday()
+	week := &store.Rule{ID: "tokens per week", Window: must(store.Calendar("week", nil))}
+	for _, rule := range []*store.Rule{flight, week} {
+		t.Run(rule.ID, func(t *testing.T) {
+			s := newServer(now)
+			c, f := setup(t, s, Options{Now: now})
+			for range 3 { // another replica's
+				admit(t, s, hold(rule, 5, 1))
+			}
+			own := admit(t, c, hold(rule, 5, 1))
+			cut(t, c, f)
+			admitted := func() (n int) {
+				var open []*store.Ticket
+				for range 10 {
+					k, _, err := reserve(c, false, hold(rule, 5, 1))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if k != nil {
+						open = append(open, k)
+					}
+				}
+				for _, k := range open {
+					c.Settle(k, nil)
+				}
+				return len(open)
+			}
+			if n := admitted(); n != 1 {
+				t.Errorf("%d admitted beside four calls, want 1", n)
+			}
+			step(76 * time.Minute) // a lease is an hour
+			if n := admitted(); n != 4 {
+				t.Errorf("%d admitted after those of others lapsed, want 4", n)
+			}
+			c.Settle(own, nil)
+			if n := admitted(); n != 5 {
+				t.Errorf("%d admitted after its own ended, want 5", n)
+			}
+		})
+	}
+}
+
 func TestStrictNeedsToKnowWhatWasUsed(t *testing.T) {
 	now, step := midday()
 	c, f := setup(t, newServer(now), Options{Replicas: 2, Now: now})

@@ -188,18 +188,21 @@ func (q *queue) seal(l *lane) *batch {
 	return b
 }
 
-// next returns the first batches of up to n entities, in no order. Batches of one
-// entity are never sent at once: one that failed must not be passed by the next.
-func (q *queue) next(n int) []*batch {
+// next returns the first batches of up to n entities, in no order, but of those that
+// skip tells. Batches of one entity are never sent at once: one that failed must not
+// be passed by the next.
+func (q *queue) next(n int, skip func(store.Entity) bool) []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n = min(n, len(q.lanes))
 	batches := make([]*batch, 0, n)
-	for _, l := range q.lanes {
+	for e, l := range q.lanes {
 		if len(batches) == n {
 			break
 		}
-		batches = append(batches, q.seal(l))
+		if !skip(e) {
+			batches = append(batches, q.seal(l))
+		}
 	}
 	return batches
 }

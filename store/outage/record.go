@@ -14,12 +14,18 @@ import (
 //
 //	batch   origin, seq, instance, consumer, at (Unix ms), lines, and of each line
 //	        rule id, kind, unit, zone, length (ms), refill, amount
-//	remote  the number of its own records, and each of them
+//	remote  a generation, and a record of the remote's own
+//	whole   the generation that is whole
+//	sight   instance, consumer, and of each counter rule id, kind, and used, held, at,
+//	        reset, lapse, as the remote last told them
 //
-// A later record of a batch, or of the remote's, takes the place of those before.
+// A later record of a batch takes the place of those before, and so does a generation
+// of the remote's that is whole.
 const (
 	kindBatch  = 'b'
 	kindRemote = 'r'
+	kindWhole  = 'w'
+	kindSight  = 's'
 
 	recordVersion = 1
 )
@@ -133,33 +139,6 @@ func window(kind store.Kind, unit, zone string, milliseconds int64) (*store.Wind
 	default:
 		return nil, errRecord
 	}
-}
-
-// remoteRecord returns the record of what the remote has exported.
-func remoteRecord(records [][]byte) []byte {
-	b := []byte{kindRemote}
-	b = binary.AppendVarint(b, int64(len(records)))
-	for _, r := range records {
-		b = binary.AppendVarint(b, int64(len(r)))
-		b = append(b, r...)
-	}
-	return b
-}
-
-func readRemote(data []byte) ([][]byte, error) {
-	d := decoder{b: data}
-	n := d.varint()
-	if n < 0 || n > int64(len(data)) {
-		return nil, errRecord
-	}
-	var records [][]byte
-	for range n {
-		records = append(records, []byte(d.string()))
-	}
-	if d.bad || len(d.b) > 0 {
-		return nil, errRecord
-	}
-	return records, nil
 }
 
 func appendString(b []byte, s string) []byte {

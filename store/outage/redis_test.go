@@ -227,6 +227,35 @@ func TestOutagesUnderLoad(t *testing.T) {
 	}
 }
 
+func TestKeyOfAnotherTypeIsNoOutage(t *testing.T) {
+	server := redistest.Start(t)
+	c := bridge(t, server.Addr(), t.TempDir())
+	call(t, c, 1)
+	name := store.Entity{Instance: "apps", Consumer: "odd"}
+	const key = "{odd}apps"
+	if err := server.Client().Set(t.Context(), key, "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		r := store.Reservation{Entity: name, Known: true, Lease: time.Minute, Takes: []store.Take{{Rule: requests, Limit: 1 << 40, Need: 1, Charge: 1}}}
+		k, err := c.Reserve(t.Context(), &r, make([]store.Result, 1))
+		if err != nil || k == nil {
+			t.Fatalf("got %v, %v, want a ticket", k, err)
+		}
+		c.Settle(k, []int64{1})
+	}
+	wait(t, "the circuit to be closed", func() bool { s := c.Status(); return !s.Open && s.Pending > 0 })
+	call(t, c, 1)
+	if calls, _ := total(t, server.Addr()); calls != 2 {
+		t.Errorf("%d calls of the other consumer are charged, want 2", calls)
+	}
+	if err := server.Client().Del(t.Context(), key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "all to be handed over", healed(c))
+	end(t, c)
+}
+
 func TestRestartDuringAnOutage(t *testing.T) {
 	server, dir := redistest.Start(t, redistest.Persistent()), t.TempDir()
 	c := bridge(t, server.Addr(), dir)

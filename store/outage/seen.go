@@ -35,28 +35,36 @@ type counter struct {
 	id         string
 	kind       store.Kind
 	used, held int64 // of all replicas
-	at, reset  int64 // when it was so, and when nothing of it counts any more
-	// seeded is set once used and held have been put into the local counter.
+	own        int64 // of held, that of calls of this replica's which have not ended
+	at, reset  int64 // when it was so, and when nothing that was used counts any more
+	lapse      int64 // when what others held has been settled, or has lapsed
+	// seeded is set once used has been put into the local counter.
 	seeded bool
 }
 
-// left is how much of what was used and held counts still. How a window that slides
-// loses it is not known, but that it is gone at its reset.
+// left is how much of what was used counts still. How a window that slides loses it is
+// not known, but that it is gone at its reset.
 func (c *counter) left(now int64) int64 {
-	all := addUp(c.used, c.held)
 	switch {
-	case c.kind == store.KindNone:
-		return max(0, c.held)
-	case now >= c.reset:
+	case c.kind == store.KindNone || now >= c.reset:
 		return 0
 	case c.kind == store.KindCalendar || c.kind == store.KindFixed || now <= c.at:
-		return all
+		return c.used
 	default:
-		return int64(float64(all) * float64(c.reset-now) / float64(c.reset-c.at))
+		return int64(float64(c.used) * float64(c.reset-now) / float64(c.reset-c.at))
 	}
 }
 
-func newSeen() seen { return seen{seed: maphash.MakeSeed()} }
+// holds is how much is held still. Others renew theirs at the remote when that can be
+// reached, and not here: what they hold counts for as long as it would have there.
+func (c *counter) holds(now int64) int64 {
+	if now < c.lapse {
+		return max(c.own, c.held)
+	}
+	return c.own
+}
+
+func newSeen() *seen { return &seen{seed: maphash.MakeSeed()} }
 
 func (s *seen) shard(e store.Entity) *seenShard {
 	var h maphash.Hash
@@ -102,8 +110,8 @@ func (g *sight) counter(r *store.Rule, guess int) *counter {
 	return nil
 }
 
-// record remembers what the remote has answered.
-func (s *seen) record(r *store.Reservation, results []store.Result, now time.Time) {
+// record remembers what the remote has answered. The ticket is nil if it refused.
+func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Result, now time.Time) {
 	sh := s.shard(r.Entity)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -121,7 +129,12 @@ func (s *seen) record(r *store.Reservation, results []store.Result, now time.Tim
 			g.counters = append(g.counters, counter{})
 			c = &g.counters[len(g.counters)-1]
 		}
-		*c = counter{id: rule.ID, kind: rule.Window.Kind(), used: res.Used, held: res.Held, at: now.UnixMilli()}
+		// A quarter more than a lease is what a remote may add to it.
+		lapse := now.Add(r.Lease + r.Lease/4).UnixMilli()
+		*c = counter{id: rule.ID, kind: rule.Window.Kind(), used: res.Used, held: res.Held, own: c.own, at: now.UnixMilli(), lapse: lapse}
+		if t != nil && i < len(t.Lines) {
+			c.own = addUp(c.own, t.Lines[i].Held)
+		}
 		if !res.ResetAt.IsZero() {
 			c.reset = res.ResetAt.UnixMilli()
 		}
@@ -141,9 +154,9 @@ func (s *seen) settled(t *store.Ticket, actual []int64, adjust func(r *store.Rul
 			continue
 		}
 		used := amountAt(actual, i) - l.Charged
-		c.used, c.held = addUp(c.used, used), max(0, c.held-l.Held)
+		c.used, c.held, c.own = addUp(c.used, used), max(0, c.held-l.Held), max(0, c.own-l.Held)
 		if c.seeded && c.kind != store.KindNone {
-			adjust(l.Rule, addUp(used, -l.Held))
+			adjust(l.Rule, used)
 		}
 	}
 }

@@ -365,9 +365,9 @@ func (c *Counters) stuck() bool {
 	if c.remote.Pending() == 0 {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout())
-	defer cancel()
-	_, err := c.ask(context.Background(), func() (*store.Ticket, error) { return nil, c.remote.Ping(ctx) })
+	_, err := c.ask(context.Background(), store.Entity{}, func() (*store.Ticket, error) {
+		return nil, c.ping(context.Background())
+	})
 	return err != nil
 }
 

@@ -67,7 +67,8 @@ type recordRule struct {
 
 // Export returns what is pending. What Restore takes of it in another process is
 // applied once in all, even if this one goes on to send it. It may be called at any
-// time, and after Close.
+// time, and after Close. But it is for outages and ends: of each process that has
+// exported what was not sent before, the entities keep a field for forty days.
 func (s *Store) Export() [][]byte {
 	var out [][]byte
 	for i := range s.shards {

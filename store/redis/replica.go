@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,10 +21,12 @@ import (
 // fields that remember their last batches stay few, however often they restart.
 
 const (
-	// leased is how long a number is kept for a replica that does not come back, and
-	// leasedFirst if it does not even live to renew its lease: one that crashes over
-	// and over must not use numbers up.
-	leased      = 24 * time.Hour
+	// leased is how long a number is kept for a replica that does not come back: for
+	// longer than a weekend, since of a batch that was in doubt when it went nobody
+	// could tell any more whether it was applied. It is leasedFirst if the replica does
+	// not even live to renew its lease: one that crashes over and over must not use
+	// numbers up.
+	leased      = 96 * time.Hour
 	leasedFirst = time.Hour
 	// renewEvery is how often a lease is renewed.
 	renewEvery = 10 * time.Minute
@@ -135,18 +138,18 @@ func (s *Store) claimLowest(ctx context.Context) (*replica, error) {
 // is.
 func (s *Store) claimAmong(ctx context.Context, from, to int) (*replica, error) {
 	pipe := s.client.Pipeline()
-	taken := make([]*goredis.IntCmd, to-from)
-	for i := range taken {
-		taken[i] = pipe.Exists(ctx, s.leaseKey(from+i))
+	owners := make([]*goredis.StringCmd, to-from)
+	for i := range owners {
+		owners[i] = pipe.Get(ctx, s.leaseKey(from+i)) // as the script does, so that it is allowed
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, cmd := range taken {
-		n, err := cmd.Result()
-		if err != nil {
-			return nil, err
-		}
-		if n > 0 {
+	for i, owner := range owners {
+		err := owner.Err()
+		if err == nil {
 			continue
+		}
+		if !errors.Is(err, goredis.Nil) {
+			return nil, err
 		}
 		// Others look for one, too, and may be faster.
 		if r, err := s.claimNumber(ctx, from+i, leasedFirst); err != nil || r != nil {

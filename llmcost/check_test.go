@@ -14,18 +14,18 @@ import (
 func TestWordsThatNameNothingAreFound(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		handler Handler
+		handler *Handler
 		err     string
 		warning string
 	}{
-		{"right words", Handler{Provider: "azure", Alias: map[string]string{"prod": "gpt-4o"}}, "", ""},
-		{"a misspelt provider", Handler{Provider: "opneai"}, `is it "openai"?`, ""},
-		{"a provider that no table has", Handler{Provider: "hosted_vllm"}, "", "no table of prices has the provider"},
-		{"a table that is yet to come", Handler{Provider: "opneai", Prices: []string{"https://prices.example/"}}, "", "no table of prices has the provider"},
-		{"an alias of nothing", Handler{Alias: map[string]string{"prod": "gtp-4o"}}, "", "an alias of a model that has no price"},
+		{"right words", &Handler{Provider: "azure", Alias: map[string]string{"prod": "gpt-4o"}}, "", ""},
+		{"a misspelt provider", &Handler{Provider: "opneai"}, `is it "openai"?`, ""},
+		{"a provider that no table has", &Handler{Provider: "hosted_vllm"}, "", "no table of prices has the provider"},
+		{"a table that is yet to come", &Handler{Provider: "opneai", Prices: []string{"https://prices.example/"}}, "", "no table of prices has the provider"},
+		{"an alias of nothing", &Handler{Alias: map[string]string{"prod": "gtp-4o"}}, "", "an alias of a model that has no price"},
 		{
 			"an alias of a price of the operator's",
-			Handler{Alias: map[string]string{"prod": "mine"}, Own: []Price{{Match: "mine", Rates: map[string]string{"input": "1", "output": "2"}}}}, "", "",
+			&Handler{Alias: map[string]string{"prod": "mine"}, Own: []Price{{Match: "mine", Rates: map[string]string{"input": "1", "output": "2"}}}}, "", "",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

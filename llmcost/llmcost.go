@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -108,6 +109,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.app = mod.(*llmapp.App)
 	if h.tables, err = openTables(h.Prices); err != nil {
+		return fmt.Errorf("llm_cost: %w", err)
+	}
+	if err := h.check(h.tables.table(), &o, time.Now()); err != nil {
 		return fmt.Errorf("llm_cost: %w", err)
 	}
 	h.app.OnStart(h.tables.start)

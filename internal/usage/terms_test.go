@@ -83,7 +83,8 @@ func TestTermsOfResponses(t *testing.T) {
 		},
 		{
 			"a fee for a key of one's own whose cost upstream is not told", "application/json",
-			chat(`{"prompt_tokens":1,"cost":1e-4,"is_byok":true}`), Terms{},
+			chat(`{"prompt_tokens":1,"cost":1e-4,"is_byok":true}`),
+			Terms{},
 		},
 		{
 			"a key of one's own that costs nothing upstream", "application/json",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 // builtinTable is the table that a gateway without sources uses.
@@ -229,4 +230,21 @@ func retained(f func() any) uint64 {
 	runtime.ReadMemStats(&after)
 	runtime.KeepAlive(kept)
 	return after.HeapAlloc - min(before.HeapAlloc, after.HeapAlloc)
+}
+
+func TestClaudeCostsMoreInRegionsOfVertex(t *testing.T) {
+	b, at := builtinBook(t, Options{})
+	for model, tenths := range map[string]int64{
+		"claude-sonnet-4-5@20250929": 11, "claude-opus-4-6": 11, "claude-opus-5": 11, "claude-fable-5-1": 11,
+		"claude-sonnet-4@20250514": 10, "claude-opus-4-1": 10, "claude-3-5-haiku": 10,
+	} {
+		c := Call{Host: "aiplatform.googleapis.com", API: usage.AnthropicMessages, Requested: model, Usage: tokens(1_000_000, 0), At: at}
+		global := b.Price(&c)
+		for _, host := range []string{"us-east5-aiplatform.googleapis.com", "aiplatform.eu.rep.googleapis.com"} {
+			c.Host = host
+			if got := b.Price(&c); global.Status != Calculated || int64(got.USD)*10 != int64(global.USD)*tenths {
+				t.Errorf("%s at %s: %s, %s at the global host", model, host, got.USD, global.USD)
+			}
+		}
+	}
 }

@@ -54,6 +54,7 @@ type block struct {
 	GeoUS      string `json:"geo_us"`
 	RegionalEU string `json:"regional_eu"`
 	RegionalUS string `json:"regional_us"`
+	Regional   string `json:"regional"`
 
 	SearchPerPrompt bool `json:"search_per_prompt"`
 	// Weekdays confines the row's hours of other prices to Monday to Friday, UTC.
@@ -258,7 +259,7 @@ func (b *block) multipliers(r *Row) error {
 	for _, m := range [...]struct {
 		text string
 		to   *Ratio
-	}{{b.Fast, &r.Fast}, {b.GeoUS, &r.GeoUS}, {b.RegionalEU, &r.RegionalEU}, {b.RegionalUS, &r.RegionalUS}} {
+	}{{b.Fast, &r.Fast}, {b.GeoUS, &r.GeoUS}, {b.RegionalEU, &r.RegionalEU}, {b.RegionalUS, &r.RegionalUS}, {b.Regional, &r.Regional}} {
 		if m.text == "" || *m.to != (Ratio{}) {
 			continue
 		}

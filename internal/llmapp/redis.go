@@ -101,6 +101,7 @@ type redisAt struct {
 	Prefix                             string
 	Timeout                            time.Duration
 	Dir                                string
+	CA                                 string // the hash of the file's content
 	tls                                *tls.Config
 }
 
@@ -220,7 +221,7 @@ func (at *redisAt) complete() (err error) {
 	if !at.Encrypted {
 		return nil
 	}
-	at.tls, err = at.Files.config()
+	at.tls, at.CA, err = at.Files.config()
 	return err
 }
 
@@ -252,15 +253,20 @@ func (at *redisAt) directory(persist string) (string, error) {
 	case "":
 		persist = filepath.Join(caddy.AppDataDir(), Name)
 	}
-	addresses := slices.Clone(at.Addresses)
-	slices.Sort(addresses)
-	name := fmt.Sprintf("%q %t %q %d %q", addresses, at.Cluster, at.Master, at.DB, at.Prefix)
-	sum := sha256.Sum256([]byte(name))
-	dir, err := filepath.Abs(filepath.Join(persist, "redis-"+hex.EncodeToString(sum[:6])))
+	dir, err := filepath.Abs(filepath.Join(persist, "redis-"+at.counts()))
 	if err != nil {
 		return "", fmt.Errorf("persist %q: %w", persist, err)
 	}
 	return dir, nil
+}
+
+// counts names the counts that are at a server under a prefix.
+func (at *redisAt) counts() string {
+	addresses := slices.Clone(at.Addresses)
+	slices.Sort(addresses)
+	name := fmt.Sprintf("%q %t %q %d %q", addresses, at.Cluster, at.Master, at.DB, at.Prefix)
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:6])
 }
 
 // keyOf makes keys of this process from what holds passwords.
@@ -270,7 +276,7 @@ var keyOf = func() (key [32]byte) {
 }()
 
 // Key implements Store. It changes with all that connections depend on, the timeout
-// among it, and tells nothing of it. The counters of the key before hand over what is
+// and the content of the CA's file among it, and tells nothing of it. The counters of the key before hand over what is
 // pending, or leave it in the directory to those of the new one.
 func (r *Redis) Key() string {
 	data, err := json.Marshal(r.at)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,14 +32,55 @@ const (
 // shares are counters in Redis, opened by a config.
 type shares struct {
 	*outage.Counters
+	counts  string // which they are
 	watched sync.Once
-	gone    chan struct{} // closed when they are
+	// hurry ends the time that closing may take; it is called when the process ends.
+	hurrying context.Context
+	hurry    context.CancelFunc
+	gone     chan struct{} // closed when they are
+	left     func()        // closes gone, once
 }
 
 // leaving are counters that no config uses any more, but calls at work.
 var leaving struct {
 	sync.Mutex
 	all map[*shares]struct{}
+}
+
+// latest are the counters that were started last of each counts there are. Others of
+// the same go on with what they know of the use of limits.
+var latest struct {
+	sync.Mutex
+	of map[string]*shares
+}
+
+// before returns the counters that were started last of the counts, nil for none.
+func before(counts string) *outage.Counters {
+	latest.Lock()
+	defer latest.Unlock()
+	if s := latest.of[counts]; s != nil {
+		return s.Counters
+	}
+	return nil
+}
+
+// note makes the counters the latest.
+func (s *shares) note() {
+	latest.Lock()
+	defer latest.Unlock()
+	if latest.of == nil {
+		latest.of = make(map[string]*shares)
+	}
+	latest.of[s.counts] = s
+}
+
+// forget ends that.
+func (s *shares) forget() {
+	latest.Lock()
+	defer latest.Unlock()
+	if latest.of[s.counts] == s {
+		delete(latest.of, s.counts)
+	}
 }
 
 // clientLog has what the Redis client says of each connection in Caddy's debug log;
@@ -53,19 +96,31 @@ func (clientLog) Printf(_ context.Context, format string, v ...any) {
 
 func init() {
 	goredis.SetLogger(clientLog{})
-	caddy.OnExit(func(ctx context.Context) {
-		leaving.Lock()
-		defer leaving.Unlock()
-		for s := range leaving.all {
-			s.close(ctx, exitMost)
-		}
-	})
+	caddy.OnExit(func(ctx context.Context) { closeLeaving(ctx, exitMost) })
+}
+
+// closeLeaving closes all counters that are leaving, at once, or has those that are
+// closing hurry.
+func closeLeaving(ctx context.Context, most time.Duration) {
+	leaving.Lock()
+	all := slices.Collect(maps.Keys(leaving.all))
+	leaving.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	var ends sync.WaitGroup
+	for _, s := range all {
+		ends.Go(func() {
+			defer context.AfterFunc(ctx, s.hurry)()
+			s.close(ctx, most)
+		})
+	}
+	ends.Wait()
 }
 
 // Open implements Store. It connects to nothing.
 func (r *Redis) Open() (store.Counters, error) {
 	at := r.at
-	s := &shares{gone: make(chan struct{})}
+	s := newShares(at.counts())
 	s.Counters = outage.New(func(identity string) outage.Remote {
 		return redis.New(redis.Options{
 			Addresses: at.Addresses, Cluster: at.Cluster, Master: at.Master,
@@ -74,10 +129,17 @@ func (r *Redis) Open() (store.Counters, error) {
 			DB: at.DB, TLS: at.tls, Prefix: at.Prefix, Timeout: at.Timeout, Identity: identity,
 		})
 	}, outage.Options{
-		Policy: r.policy, Replicas: r.Replicas, Timeout: at.Timeout, Dir: at.Dir,
+		Policy: r.policy, Replicas: r.Replicas, Timeout: at.Timeout, Dir: at.Dir, Before: before(s.counts),
 		OnOpen: s.opened, OnClose: s.closed, OnError: troubled,
 	})
 	return s, nil
+}
+
+func newShares(counts string) *shares {
+	s := &shares{counts: counts, gone: make(chan struct{})}
+	s.hurrying, s.hurry = context.WithCancel(context.Background())
+	s.left = sync.OnceFunc(func() { close(s.gone) })
+	return s
 }
 
 // Apply implements Store.
@@ -90,6 +152,7 @@ func (r *Redis) Apply(c store.Counters) {
 func (*Redis) StartStore(c store.Counters, _ *zap.Logger) error {
 	s := c.(*shares)
 	s.Start()
+	s.note()
 	s.watched.Do(func() { go s.watch() })
 	return nil
 }
@@ -120,6 +183,10 @@ func (s *shares) closed(open time.Duration) {
 }
 
 func troubled(err error) {
+	if errors.Is(err, outage.ErrDamaged) {
+		logger().Error("the file of charges that redis has not taken was damaged, as by a crash", zap.Error(err))
+		return
+	}
 	logger().Error("keeping charges that redis has not taken: a restart may lose them", zap.Error(err))
 }
 
@@ -175,7 +242,7 @@ func (s *shares) linger() {
 			return
 		}
 	}
-	s.close(context.Background(), flushMost)
+	s.close(s.hurrying, flushMost)
 	leaving.Lock()
 	defer leaving.Unlock()
 	delete(leaving.all, s)
@@ -193,11 +260,9 @@ func (s *shares) end(ctx context.Context, most time.Duration) error {
 	defer cancel()
 	err := s.Close(ctx)
 	s.watched.Do(func() {}) // it is too late to watch
-	select {
-	case <-s.gone:
-	default:
-		close(s.gone)
-	}
+	s.forget()
+	s.left()
+	s.hurry()
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("handing over charges: %w", err)
 	}

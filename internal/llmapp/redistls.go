@@ -1,31 +1,36 @@
 package llmapp
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 )
 
-// config reads the files, and checks that they are of use.
-func (t *RedisTLS) config() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+// config reads the files, and checks that they are of use. It returns the hash of the
+// CA's file, too, empty if there is none.
+func (t *RedisTLS) config() (c *tls.Config, ca string, err error) {
+	c = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
 		pem, err := os.ReadFile(t.CA)
 		if err != nil {
-			return nil, fmt.Errorf("tls: reading ca: %w", err)
+			return nil, "", fmt.Errorf("tls: reading ca: %w", err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls: ca %q has no certificate in PEM form", t.CA)
+			return nil, "", fmt.Errorf("tls: ca %q has no certificate in PEM form", t.CA)
 		}
+		sum := sha256.Sum256(pem)
+		ca = hex.EncodeToString(sum[:])
 	}
 	if (t.Cert == "") != (t.Key == "") {
-		return nil, errors.New("tls: cert and key go together")
+		return nil, "", errors.New("tls: cert and key go together")
 	}
 	if t.Cert == "" {
-		return c, nil
+		return c, ca, nil
 	}
 	load := func() (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
@@ -35,8 +40,8 @@ func (t *RedisTLS) config() (*tls.Config, error) {
 		return &cert, nil
 	}
 	if _, err := load(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
-	return c, nil
+	return c, ca, nil
 }

@@ -23,6 +23,17 @@ type ticket struct {
 // Reserve implements store.Counters.
 func (c *Counters) Reserve(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
 	c.Start()
+	if !c.guests.room(r, c.now()) {
+		return nil, errFull
+	}
+	t, err := c.reserve(ctx, r, results)
+	if t != nil {
+		c.guests.enter(r, results, c.now())
+	}
+	return t, err
+}
+
+func (c *Counters) reserve(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
 	inner, err := c.reserveRemote(ctx, r, results)
 	switch {
 	case err == nil && inner == nil:

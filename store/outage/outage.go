@@ -23,6 +23,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/memory"
 )
 
 // Policy says what becomes of calls in an outage.
@@ -95,8 +96,9 @@ type Options struct {
 	// Timeout bounds what a call waits for in all. The remote's own timeout is the
 	// same. The default is 250ms.
 	Timeout time.Duration
-	// MaxEntities is how many consumers are counted locally. The default is that of
-	// the memory store.
+	// MaxEntities is how many consumers are counted locally, and how many that are not
+	// known this replica has counted at the remote. The default is that of the memory
+	// store.
 	MaxEntities int
 	// Before are counters of the same remote that these take the place of, with other
 	// options. They may be in use yet. What they know of the use of limits is shared, and
@@ -133,7 +135,8 @@ type Counters struct {
 	apart   apart
 	began   time.Time
 	newest  atomic.Int64 // since began, when the newest call began that the remote has served
-	feeler  string       // the origin of batches that charge nothing
+	guests  guests
+	feeler  string // the origin of batches that charge nothing
 	queue   *queue
 	journal atomic.Pointer[journal] // nil without a usable directory
 
@@ -197,6 +200,7 @@ func (c *Counters) Start() {
 	c.once.Do(func() {
 		c.queue = newQueue(c.o.JournalCap / 2)
 		c.counts(c.queue.origin)
+		c.guests.most, c.guests.pending = cmp.Or(c.o.MaxEntities, memory.DefaultMaxEntities), c.queue.has
 		c.breaker = c.newBreaker()
 		j, err := c.takeDirectory()
 		c.remote = c.open(j.identity())

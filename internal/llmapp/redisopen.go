@@ -127,6 +127,7 @@ func (r *Redis) Open() (store.Counters, error) {
 			Username: at.Username, Password: at.Password,
 			SentinelUsername: at.SentinelUsername, SentinelPassword: at.SentinelPassword,
 			DB: at.DB, TLS: at.tls, Prefix: at.Prefix, Timeout: at.Timeout, Identity: identity,
+			OnError: func(err error) { logger().Error("charging redis", zap.Error(err)) },
 		})
 	}, outage.Options{
 		Policy: r.policy, Replicas: r.Replicas, Timeout: at.Timeout, Dir: at.Dir, Before: before(s.counts),

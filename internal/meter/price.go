@@ -131,12 +131,17 @@ func (c *Call) price(o *Outcome) {
 		return
 	}
 	q := c.made()
-	length := q.Usage.AudioMillis
+	asked := q.Usage
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
-	if o.Source == SourceEstimated && q.Usage.AudioMillis == 0 {
-		q.Usage.AudioMillis = length
+	if o.Source == SourceEstimated {
+		if q.Usage.AudioMillis == 0 {
+			q.Usage.AudioMillis = asked.AudioMillis
+		}
+		if q.Usage.Images == 0 {
+			q.Usage.Images = asked.Images
+		}
 	}
-	o.Cost, o.CostStatus = priceOf(p, &q, o.Source)
+	o.Cost, o.CostStatus = priceOf(p, &q, &o.told, o.Source)
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
 		c.m.learned.addCost(c.subject(), o.Cost)
 	}
@@ -150,7 +155,7 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
-	cost, status := priceOf(p, &q, source)
+	cost, status := priceOf(p, &q, u, source)
 	o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 	switch {
 	case o.CostStatus == CostUnpriced || status == CostUnpriced:
@@ -161,8 +166,20 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 }
 
-// priceOf is what p says that a use costs, and by what.
-func priceOf(p Pricer, q *Priced, source Source) (money.USD, CostStatus) {
+// priceOf is what p says that a use costs, and by what. told is what of it the answer
+// said.
+func priceOf(p Pricer, q *Priced, told *usage.Usage, source Source) (money.USD, CostStatus) {
+	if source == SourceEstimated && q.Usage.Images > 0 && told.Output == 0 {
+		// Size and quality say what pictures cost that are billed by the piece, and tokens
+		// that are a guess must not hide it.
+		pieces := *q
+		pieces.Usage.Input, pieces.Usage.Output = told.Input, 0
+		cost, _ := p.Price(&pieces)
+		pieces.Usage.Images = 0
+		if rest, _ := p.Price(&pieces); cost > rest {
+			return cost, CostEstimated
+		}
+	}
 	cost, status := p.Price(q)
 	switch {
 	case source != SourceEstimated && status != CostUnpriced:

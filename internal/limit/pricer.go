@@ -72,5 +72,18 @@ func (ps candidates) Denies(budget bool) bool {
 	return !slices.ContainsFunc(ps, func(each meter.Pricer) bool { return !each.Denies(budget) })
 }
 
-// Interface guard
-var _ meter.Pricer = candidates(nil)
+// Presume implements meter.Presumer.
+func (ps candidates) Presume(p *meter.Priced, input, output int64) (usd money.USD) {
+	for _, each := range ps {
+		if each, ok := each.(meter.Presumer); ok {
+			usd = max(usd, each.Presume(p, input, output))
+		}
+	}
+	return usd
+}
+
+// Interface guards
+var (
+	_ meter.Pricer   = candidates(nil)
+	_ meter.Presumer = candidates(nil)
+)

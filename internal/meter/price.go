@@ -143,7 +143,8 @@ func (c *Call) price(o *Outcome) {
 	}
 	o.Cost, o.CostStatus = priceOf(p, &q, &o.told, o.Source)
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
-		c.m.learned.addCost(c.subject(), o.Cost)
+		all := o.All()
+		c.m.learned.addCost(c.subject(), o.Cost, &all)
 	}
 }
 

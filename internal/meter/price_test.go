@@ -269,6 +269,13 @@ func TestCostsAreLearned(t *testing.T) {
 	if usd, ok := call().TypicalCost(); !ok || usd < tokens(33) || usd > tokens(33)*5/4 {
 		t.Errorf("calls cost %s, %t", usd, ok)
 	}
+	// what was told of so many calls says what the next one costs, which is cut
+	for _, n := range []int64{1, 77_500} {
+		rate := tokens(33) / (9 + 12*outputWeight)
+		if usd := call().Presumed(&tariff{}, &Priced{}, 0, n); usd < rate*outputWeight*money.USD(n) || usd > rate*outputWeight*money.USD(n)*5/4 {
+			t.Errorf("%d tokens are presumed to cost %s", n, usd)
+		}
+	}
 	// neither what was estimated nor what has no price teaches
 	m = New()
 	for range learnEnough {
@@ -284,6 +291,9 @@ func TestCostsAreLearned(t *testing.T) {
 	}
 	if usd, ok := call().TypicalCost(); ok {
 		t.Errorf("calls cost %s", usd)
+	}
+	if usd := call().Presumed(&tariff{}, &Priced{}, 10, 10); usd != 0 {
+		t.Errorf("presumed to cost %s", usd)
 	}
 }
 

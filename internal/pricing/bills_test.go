@@ -146,3 +146,29 @@ func TestSpeechCostsByItsText(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsPresumedOfModelsWithoutAPrice(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		o    Options
+		host string
+		want string
+	}{
+		{"of a provider that tells costs", Options{Provider: "OpenRouter", Unknown: Unpriced}, "10.0.0.5", "0.09"},
+		{"by its host", Options{Unknown: Unpriced}, "openrouter.ai", "0.09"},
+		{"of a budget that only reports", Options{}, "openrouter.ai", "0.09"},
+		{"of a provider that tells none", Options{Unknown: Unpriced}, openAI, "0"},
+		{"of one that nobody knows", Options{Unknown: Unpriced}, "10.0.0.5", "0"},
+		{"where such calls are refused", Options{Unknown: Deny}, "openrouter.ai", "0"},
+	} {
+		tc.o.Table = Builtin
+		q := million("maker/brand-new")
+		q.Host = tc.host
+		if got := pricer(t, tc.o).Presume(q, 1000, 1000); got != usd(t, tc.want) {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	if got := pricer(t, Options{Table: Builtin, Provider: "xai"}).Presume(million("m"), 1<<62, 1<<62); got < money.Dollar {
+		t.Errorf("more than can be counted is %s", got)
+	}
+}

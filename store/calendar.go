@@ -43,21 +43,21 @@ func (w *Window) clockSpan(now int64) (start, end int64) {
 	end = start + w.length
 
 	// A zone's bounds are also where only its name changes. Those are no edges.
-	from, to := t.ZoneBounds()
+	from, to := bounds(t)
 	for !from.IsZero() && from.UnixMilli() > start {
 		before := from.Add(-1)
 		if offsetMilli(before) != offset {
 			start = from.UnixMilli()
 			break
 		}
-		from, _ = before.ZoneBounds()
+		from, _ = bounds(before)
 	}
 	for !to.IsZero() && to.UnixMilli() < end {
 		if offsetMilli(to) != offset {
 			end = to.UnixMilli()
 			break
 		}
-		_, to = to.ZoneBounds()
+		_, to = bounds(to)
 	}
 	return start, end
 }
@@ -111,7 +111,7 @@ func (w *Window) instant(date time.Time) int64 {
 	t := date.Add(-48 * time.Hour).In(w.loc)
 	for {
 		at := date.UnixMilli() - offsetMilli(t)
-		from, to := t.ZoneBounds()
+		from, to := bounds(t)
 		if !from.IsZero() {
 			at = max(at, from.UnixMilli())
 		}
@@ -120,6 +120,17 @@ func (w *Window) instant(date time.Time) int64 {
 		}
 		t = to
 	}
+}
+
+// bounds is t.ZoneBounds with an end that is behind t. Past the changes of clocks that
+// a zone's file lists, the standard library has leap years end a day early: on their
+// last day the end it gives is over, and who goes on from there stays there.
+func bounds(t time.Time) (from, to time.Time) {
+	from, to = t.ZoneBounds()
+	if !to.IsZero() && !to.After(t) {
+		to = t.Add(24 * time.Hour)
+	}
+	return from, to
 }
 
 // offsetMilli is how far the zone is ahead of UTC at t.

@@ -53,6 +53,16 @@ type Request struct {
 	// Media is how many images, recordings and documents there are, inline or by
 	// reference; Images is how many of them are images.
 	Media, Images int
+	// GeneratedImages is how many images the call asks for, where the API or the model
+	// generates nothing else. Tools and models that may draw, or not, are counted by
+	// their answer.
+	GeneratedImages int64
+	// AudioMillis and VideoMillis are how long the inline recordings and videos play, in
+	// milliseconds, measured from their bytes. A video counts with its sound as one.
+	AudioMillis, VideoMillis int64
+	// DurationUnknown is set if there are recordings or videos of which that is not
+	// known: by reference, or in a format that cannot be measured.
+	DurationUnknown bool
 	// MediaBytes is the size of the inline ones, as base64 characters; of uploaded
 	// files in a form, their bytes.
 	MediaBytes int64
@@ -107,7 +117,7 @@ func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error
 		case reqForm:
 			bad = r.readForm(body, boundary)
 		case reqOpaque:
-			r.TextBytes = int64(len(body))
+			r.readOpaque(header.Get("Content-Type"), body)
 		}
 	}
 	if bad != nil {
@@ -196,6 +206,7 @@ func (s *reqScanner) finish() {
 	}
 	s.references(reqIsImage)
 	r.settleModels()
+	r.generated(s.chosen)
 
 	var known bool
 	switch r.API {

@@ -151,6 +151,10 @@ func reqNativeField(name []byte) reqField {
 		return reqSchema
 	case "image_data": // SGLang
 		return reqPictures
+	case "audio_data":
+		return reqSound
+	case "video_data":
+		return reqMoving
 	}
 	return reqUnknown
 }

@@ -91,7 +91,7 @@ func TestConverseMediaAreCounted(t *testing.T) {
 	}{
 		{"text", `{"text":"hello"}`, 0, 0, 0, 5, ""},
 		{"image", `{"image":{"format":"png","source":{"bytes":"` + data + `"}}}`, 1, 1, 400, 0, ""},
-		{"image in a bucket", `{"image":{"format":"png","source":{"s3Location":{"uri":"s3://b/k","bucketOwner":"1"}}}}`, 1, 0, 0, 0, "a file"},
+		{"image in a bucket", `{"image":{"format":"png","source":{"s3Location":{"uri":"s3://b/k","bucketOwner":"1"}}}}`, 1, 1, 0, 0, "a file"},
 		{"document", `{"document":{"format":"pdf","source":{"bytes":"` + data + `"}}}`, 1, 0, 400, 0, "a document"},
 		{"document of text", `{"document":{"format":"txt","source":{"text":"plain"}}}`, 0, 0, 0, 5, ""},
 		{"video", `{"video":{"format":"mp4","source":{"bytes":"` + data + `"}}}`, 1, 0, 400, 0, "a video"},

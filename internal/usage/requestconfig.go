@@ -170,10 +170,11 @@ func (s *reqScanner) config(c *reqConfig, raw []byte) bool {
 			if !s.spelled(c.choices, raw, &choicesCame) {
 				return false
 			}
-			n, _, ok := s.count(c.choices[0], false)
+			n, set, ok := s.count(c.choices[0], false)
 			if !ok {
 				return false
 			}
+			s.chosen = s.chosen || set
 			s.r.Choices = max(s.r.Choices, n)
 		case !s.setting(name):
 			return false

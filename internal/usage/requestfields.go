@@ -44,6 +44,9 @@ const (
 	reqStoredPrompt          // as reqStored
 	reqExtra                 // holds further members, for a gateway
 	reqPassedOn              // the same, for a model of Bedrock
+	reqSound                 // a recording, or its address
+	reqSoundInput            // an object with one
+	reqMoving                // videos beside the prompt
 
 	// What decides the price and is never shown to the model, in the order of
 	// reqHintNames.

@@ -29,6 +29,7 @@ func (r *Request) readForm(body []byte, boundary string) *BadRequest {
 		part, err := form.NextRawPart()
 		if errors.Is(err, io.EOF) {
 			r.settleModels()
+			r.generated(false)
 			return nil
 		}
 		if err != nil {
@@ -58,12 +59,15 @@ func (r *Request) formPart(part *multipart.Part, value []byte, seen *[reqNContro
 	if field == reqUnknown {
 		if !isFile {
 			r.TextBytes += int64(len(value))
+			r.formSound(params["name"], string(value))
 			if bad := r.formHint(params["name"], string(value)); bad != nil {
 				return bad
 			}
 			return r.formExtra(params["name"], string(value))
 		}
-		r.inline(reqFormMedia(params["name"], part.Header.Get("Content-Type")), int64(len(value)))
+		kind := reqFormMedia(params["name"], part.Header.Get("Content-Type"))
+		r.inline(kind, int64(len(value)))
+		r.playsFile(r.formPlays(kind, part.Header.Get("Content-Type")), value)
 		return nil
 	}
 	switch {

@@ -54,12 +54,32 @@ func (r *Request) inline(kind reqMedia, size int64) {
 	}
 }
 
+// kind is the media that a member is named for.
+func (p reqPart) kind() reqMedia {
+	switch p {
+	case reqAudioURL, reqInputAudio:
+		return reqRecording
+	case reqVideoURL:
+		return reqVideo
+	default:
+		return reqDocument
+	}
+}
+
 // reference counts what a media member holds: a data URL, bare base64 where a
 // vendor takes that, or an address. part is the member.
 func (s *reqScanner) reference(part reqPart, raw []byte, size int64) {
 	r := s.r
 	if rest, ok := reqCutFold(raw, "data:"); ok {
-		r.inline(reqMediaOf(rest), size)
+		kind := reqMediaOf(rest)
+		r.inline(kind, size)
+		if r.API == MistralOCR && kind != reqPicture {
+			r.Images++
+		}
+		if named := part.kind(); named != reqDocument {
+			kind = named // whatever the URL says
+		}
+		r.plays(kind, raw)
 		return
 	}
 	bare := bytes.IndexByte(raw, ':') < 0 && bytes.IndexByte(raw, '\\') < 0
@@ -69,10 +89,17 @@ func (s *reqScanner) reference(part reqPart, raw []byte, size int64) {
 		r.inline(reqPicture, size)
 	case bare && part == reqFileData:
 		r.inline(reqDocument, size)
+		r.plays(reqDocument, raw)
+	case part == reqAudioURL && bytes.IndexByte(raw, ':') < 0:
+		r.inline(reqRecording, size)
+		r.plays(reqRecording, raw)
 	default:
 		r.Media++
-		if part == reqImage {
+		switch {
+		case part == reqImage, r.API == MistralOCR:
 			r.Images++
+		case part == reqAudioURL, part == reqVideoURL:
+			r.DurationUnknown = true
 		}
 		r.markup += size
 		r.external("a remote URL")

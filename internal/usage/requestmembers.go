@@ -191,6 +191,12 @@ func (s *reqScanner) field(field reqField) bool {
 			r.external(reqReasons[field])
 		}
 		return ok
+	case reqSound:
+		return s.content(reqAudioURL, reqOther, 2)
+	case reqSoundInput:
+		return s.content(reqInputAudio, reqOther, 2)
+	case reqMoving:
+		return s.content(reqVideoURL, reqOther, 2)
 	case reqPictures:
 		return s.content(reqImage, reqOther, 2)
 	case reqToolConfig:

@@ -83,6 +83,9 @@ const (
 	reqIsReference
 	reqIsReasoning
 	reqIsOther
+	reqIsAudio
+	reqIsVideo
+	reqIsInputImage
 )
 
 func reqTypeOf(name []byte) uint8 {
@@ -95,6 +98,12 @@ func reqTypeOf(name []byte) uint8 {
 		return reqIsReference
 	case "reasoning":
 		return reqIsReasoning
+	case "audio":
+		return reqIsAudio
+	case "video":
+		return reqIsVideo
+	case "input_image":
+		return reqIsInputImage
 	}
 	return reqIsOther
 }

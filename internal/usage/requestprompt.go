@@ -13,9 +13,13 @@ const (
 type reqFrame struct {
 	types     uint8
 	kind      reqMedia
-	media     bool  // it says what kind
-	data      int64 // bytes
-	result    int64 // bytes
+	media     bool   // it says what kind
+	data      int64  // bytes
+	held      []byte // the last of it, raw
+	several   bool   // it is not all
+	result    int64  // bytes
+	uri       bool   // of a file
+	file      bool   // that was uploaded
 	id        bool
 	body      bool // more than id, type and status
 	encrypted bool
@@ -64,14 +68,22 @@ func (s *reqScanner) contentString(own, parent reqPart) (raw []byte, ok bool) {
 		}
 		if own == reqID && parent == reqAudio && size > 0 {
 			r.external("audio of an earlier answer")
+			r.DurationUnknown = true
 		}
 	case reqFileID:
 		if size > 0 {
 			r.external("file_id")
+			switch {
+			case parent == reqSource:
+				s.filed++
+			case r.API == MistralOCR:
+				r.imageFile()
+			}
 		}
 		r.markup += size
 	case reqBytes:
 		r.inline(s.medium, size)
+		r.plays(s.medium, raw)
 	case reqFileURI:
 		if size > 0 {
 			r.Media++
@@ -90,6 +102,8 @@ func (s *reqScanner) contentString(own, parent reqPart) (raw []byte, ok bool) {
 		}
 	case reqImage, reqVideoURL, reqAudioURL, reqFileURL, reqFileData:
 		s.reference(own, raw, size)
+	case reqInputAudio: // Mistral
+		s.reference(reqAudioURL, raw, size)
 	default:
 		r.TextBytes += size
 	}
@@ -145,9 +159,10 @@ func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bo
 		f.kind, f.media = reqMediaOf(raw), true
 		return ok
 	case (part == reqData || part == reqResult) && c == '"':
-		_, n, ok := s.str()
+		raw, n, ok := s.str()
 		if part == reqData {
-			f.data += int64(n)
+			f.several = f.several || f.held != nil
+			f.data, f.held = f.data+int64(n), raw
 		} else {
 			f.result += int64(n)
 		}
@@ -162,32 +177,46 @@ func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bo
 	case part == reqEncrypted:
 		f.encrypted = f.encrypted || c == '"'
 	}
-	return s.content(part, own, depth+1)
+	before := s.r.Media
+	ok := s.content(part, own, depth+1)
+	f.uri = f.uri || part == reqFileURI && s.r.Media > before
+	f.file = f.file || part == reqFileID && c == '"'
+	return ok
 }
 
 // close judges an object at its end; own is the member that holds it.
 func (s *reqScanner) close(f *reqFrame, own reqPart) {
 	r := s.r
+	if f.uri {
+		s.fileURI(f, own)
+	}
+	if f.file && f.types&reqIsInputImage != 0 {
+		r.imageFile()
+	}
 	if f.data > 0 {
 		switch own {
 		case reqSource:
 			if f.types&reqIsBase64 != 0 {
-				r.inline(f.kind, f.data)
+				r.holds(f, f.kind)
 			}
 			if f.types != reqIsBase64 {
 				r.TextBytes += f.data
 			}
 		case reqInputAudio:
-			r.inline(reqRecording, f.data)
+			r.holds(f, reqRecording)
 		case reqInlineData:
-			r.inline(f.kind, f.data)
+			r.holds(f, f.kind)
 		default:
 			// Interactions lay media flat beside their type.
 			switch {
 			case r.API == GeminiInteractions && f.media:
-				r.inline(f.kind, f.data)
+				r.holds(f, f.kind)
 			case r.API == GeminiInteractions && f.types == reqIsImage:
 				r.inline(reqPicture, f.data)
+			case r.API == GeminiInteractions && f.types == reqIsAudio:
+				r.holds(f, reqRecording)
+			case r.API == GeminiInteractions && f.types == reqIsVideo:
+				r.holds(f, reqVideo)
 			default:
 				r.TextBytes += f.data
 			}
@@ -201,7 +230,7 @@ func (s *reqScanner) close(f *reqFrame, own reqPart) {
 			r.TextBytes += f.result
 		}
 	}
-	if s.remote > 0 && own != reqSource {
+	if s.remote+s.filed > 0 && own != reqSource {
 		s.references(f.types)
 	}
 	if r.API != OpenAIResponses && r.API != UnknownAPI {
@@ -221,6 +250,11 @@ func (s *reqScanner) references(types uint8) {
 	s.r.Media += s.remote
 	if types&reqIsImage != 0 {
 		s.r.Images += s.remote
+	}
+	for ; s.filed > 0; s.filed-- {
+		if types&reqIsImage != 0 {
+			s.r.imageFile()
+		}
 	}
 	s.remote = 0
 }

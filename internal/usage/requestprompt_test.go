@@ -94,7 +94,7 @@ func TestMediaAreCounted(t *testing.T) {
 		{"video", epChat, message(`{"video_url":{"url":"data:video/mp4;base64,AA"}}`), media{1, 0, 24, 0, "a video"}},
 		{"earlier audio", epChat, `{"messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}`, media{0, 0, 0, 0, "audio of an earlier answer"}},
 		{"input image", epResponses, input(`{"type":"input_image","image_url":"` + png + `"}`), media{1, 1, 26, 0, ""}},
-		{"input image by id", epResponses, input(`{"type":"input_image","file_id":"f"}`), media{0, 0, 0, 0, "file_id"}},
+		{"input image by id", epResponses, input(`{"type":"input_image","file_id":"f"}`), media{1, 1, 0, 0, "file_id"}},
 		{"input file", epResponses, input(`{"type":"input_file","file_url":"https://x"}`), media{1, 0, 0, 0, "a remote URL"}},
 		{"generated image", epResponses, `{"input":[{"type":"image_generation_call","id":"i","result":"AAAA"}]}`, media{1, 1, 4, 0, ""}},
 		{
@@ -107,7 +107,7 @@ func TestMediaAreCounted(t *testing.T) {
 		},
 		{"Anthropic remote image", epMessages, message(`{"source":{"type":"url","url":"https://x"},"type":"image"}`), media{1, 1, 0, 0, "a remote URL"}},
 		{"Anthropic remote document", epMessages, message(`{"type":"document","source":{"type":"url","url":"https://x"}}`), media{1, 0, 0, 0, "a remote URL"}},
-		{"Anthropic file", epMessages, message(`{"type":"image","source":{"type":"file","file_id":"f"}}`), media{0, 0, 0, 0, "file_id"}},
+		{"Anthropic file", epMessages, message(`{"type":"image","source":{"type":"file","file_id":"f"}}`), media{1, 1, 0, 0, "file_id"}},
 		{"Ollama images", Endpoint{Dialect: Ollama}, `{"messages":[{"images":["AAAA","BBBB"]}]}`, media{2, 2, 8, 0, ""}},
 		{"OCR of a document", Endpoint{}, `{"document":{"type":"document_url","document_url":"https://x"}}`, media{1, 0, 0, 0, "a remote URL"}},
 		{"OCR of an image", Endpoint{}, `{"document":{"type":"image_url","image_url":"` + png + `"}}`, media{1, 1, 26, 0, ""}},

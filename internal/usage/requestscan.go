@@ -21,7 +21,9 @@ type reqScanner struct {
 	medium  reqMedia // of the media object of Bedrock that came last
 	named   int      // decoded size of the last member name
 	prompts int64
-	remote  int // references in a source whose block is not yet known
+	chosen  bool // a config says how many answers are wanted
+	remote  int  // references in a source whose block is not yet known
+	filed   int  // uploaded files in such a source
 	fold    [reqLongestName]byte
 }
 

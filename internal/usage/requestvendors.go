@@ -22,6 +22,8 @@ func (s *reqScanner) fieldOf(name []byte) reqField {
 		}
 	case BedrockInvoke, BedrockInvokeStream, BedrockConverse, BedrockConverseStream:
 		field = reqBedrockField(name)
+	case OpenAIAudio:
+		field = reqSoundField(name)
 	case TGIGenerate, TGIStream, LlamaCPPCompletion, LMStudioChat:
 		field = reqNativeField(name)
 	default:

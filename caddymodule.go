@@ -10,6 +10,8 @@
 //   - llm: the app that holds the counters both share, with its global option
 //     of the same name;
 //   - admin.api.llm: the use of everybody, at the admin endpoint.
+//
+// The Caddyfile has a directive more, llm_limits, which stands for several handlers.
 package llmlimits
 
 import (
@@ -20,6 +22,7 @@ import (
 	_ "github.com/llmlimits/caddy-llm-limits/costlimit"
 	_ "github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 	_ "github.com/llmlimits/caddy-llm-limits/llmcost"
+	_ "github.com/llmlimits/caddy-llm-limits/llmlimits"
 	_ "github.com/llmlimits/caddy-llm-limits/tokenlimit"
 )
 
@@ -30,6 +33,7 @@ var orderedDirectives = []string{
 	"llm_cost",
 	"token_limit",
 	"cost_limit",
+	"llm_limits",
 }
 
 // init gives the directives their place, so that nobody has to write an order

@@ -106,6 +106,11 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 		limit 1 requests per minute
 	}
 	llm_cost
+	llm_limits {
+		consumer {
+			limit $1 per day
+		}
+	}
 	api_key_auth {
 		key a sha256:d044463b6a7678708e01561788c68427a73e3ed92652940783ca56df4689fe1e
 	}
@@ -116,9 +121,10 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"handler":"(\w+)"`).FindAllSubmatch(config, -1) {
 		got = append(got, string(m[1]))
 	}
-	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "subroute", "static_response"}
+	// the last two before the subroute are those of llm_limits
+	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "llm_cost", "cost_limit", "subroute", "static_response"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
-	if i := slices.Index(got, "encode"); i < 0 || !slices.Equal(got[i:i+6], order[:6]) {
+	if i := slices.Index(got, "encode"); i < 0 || i+8 > len(got) || !slices.Equal(got[i:i+8], order[:8]) {
 		t.Errorf("handlers run in the order %q, want %q", got, order)
 	}
 }

@@ -26,6 +26,21 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //		consumer_based
 //		key       <placeholder>...
 //		limit     $<amount> per <window> [burst $<amount>] [shadow]
+//		model <glob>... {
+//			limit …
+//			per_model
+//			type <word>
+//		}
+//		unlisted  deny | allow
+//		group <name> {
+//			limit …
+//			model …
+//		}
+//		groups {
+//			<group> <application>...
+//		}
+//		group_key     <placeholder>
+//		default_group <name>
 //		share     <pool>
 //		mode      charge_after | reserve | strict
 //		timezone  <IANA name>

@@ -22,8 +22,9 @@ func init() {
 
 // Handler says what the calls that pass it cost, for the cost_limits of the route and for
 // the log. A call is priced once, when it has ended, and before any limiter is charged.
-// Where several llm_cost stand in its way, the innermost counts. It does not matter
-// whether limiters stand before it or behind it.
+// Where several llm_cost stand in its way, the innermost counts that says anything about
+// prices: one without options prices by the built-in table what no other does. It does not
+// matter whether limiters stand before it or behind it.
 //
 // It sets two variables when the response has ended:
 //
@@ -136,7 +137,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return nil
 	}
 	call.Meter(r)
-	call.Price(h.pricer)
+	if h.bare() {
+		call.PriceByDefault(h.pricer)
+	} else {
+		call.Price(h.pricer)
+	}
 	return call.Serve(w, r, next)
 }
 
@@ -159,8 +164,19 @@ func (h *Handler) Cleanup() error { return h.tables.close() }
 // LLMRole tells the llm app what the handler does in a route.
 func (*Handler) LLMRole() string { return string(llmapp.RolePricer) }
 
-// Pricer says what calls cost.
-func (h *Handler) Pricer() meter.Pricer { return h.pricer }
+// Pricer says what calls cost; nil if that is not for this handler to say.
+func (h *Handler) Pricer() meter.Pricer {
+	if h.bare() {
+		return nil
+	}
+	return h.pricer
+}
+
+// bare tells whether the handler has no options. The one that llm_limits brings has none,
+// and must not take the place of prices that the operator has written further out.
+func (h *Handler) bare() bool {
+	return h.Provider == "" && len(h.Prices) == 0 && len(h.Own) == 0 && len(h.Alias) == 0 && h.UnknownModel == nil
+}
 
 // Interface guards
 var (

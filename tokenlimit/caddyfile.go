@@ -29,6 +29,21 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //		key          <placeholder>...
 //		limit        <amount> <unit> per <window> [burst <n>] [shadow]
 //		limit        <n> concurrent [shadow]
+//		model <glob>... {
+//			limit …
+//			per_model
+//			type <word>
+//		}
+//		unlisted     deny | allow
+//		group <name> {
+//			limit …
+//			model …
+//		}
+//		groups {
+//			<group> <application>...
+//		}
+//		group_key     <placeholder>
+//		default_group <name>
 //		share        <pool>
 //		mode         charge_after | reserve | strict
 //		timezone     <IANA name>
@@ -40,8 +55,8 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //		shadow
 //	}
 //
-// A unit is requests, tokens, input_tokens, output_tokens or uncached_tokens. A
-// window is minute, hour, day, week or month, a duration, or `rolling <duration>`. A
+// A unit is requests, tokens, input_tokens, output_tokens, uncached_tokens, images,
+// audio_seconds or video_seconds. A window is minute, hour, day, week or month, a duration, or `rolling <duration>`. A
 // path is member names joined by dots, and # for every element of an array.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return h.Config.UnmarshalCaddyfile(d, limit.TokenLimit)

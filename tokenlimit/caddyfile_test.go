@@ -329,13 +329,15 @@ func FuzzUnmarshalCaddyfile(f *testing.F) {
 	f.Add("limit 4 concurrent shadow\nmode strict\nreject 403 \"x\"")
 	f.Add("key {http.vars.a}\nlimit 1 requests per rolling 1h")
 	f.Add("limit 1 tokens per day burst 5\ntimezone Europe/Berlin")
+	f.Add("model a* b {\nlimit 5 images per day\nper_model\ntype x\n}\nunlisted deny")
+	f.Add("group g {\nlimit 5 audio_seconds per day\n}\ngroups {\ng a\n}\ndefault_group g\ngroup_key {http.vars.a}")
 	f.Fuzz(func(t *testing.T, block string) {
 		d := caddyfile.NewTestDispenser("token_limit {\n" + block + "\n}")
 		var h tokenlimit.Handler
 		if err := h.UnmarshalCaddyfile(d); err != nil {
 			return
 		}
-		if len(h.Limits) == 0 {
+		if len(h.Limits) == 0 && len(h.Models) == 0 && len(h.Groups) == 0 {
 			t.Errorf("%q is read as no limits", block)
 		}
 		for _, r := range h.Limits {

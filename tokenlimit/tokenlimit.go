@@ -1,5 +1,5 @@
-// Package tokenlimit is the handler token_limit: limits of requests and tokens, for
-// a route and for each of its consumers.
+// Package tokenlimit is the handler token_limit: limits of requests, tokens, images and
+// seconds, for a route and for each of its consumers, groups and models.
 package tokenlimit
 
 import (
@@ -15,7 +15,7 @@ func init() {
 	caddy.RegisterModule(new(Handler))
 }
 
-// Handler limits requests and tokens. A call is admitted if it fits in all rules;
+// Handler limits requests, tokens, images and seconds of audio and video. A call is admitted if it fits in all rules;
 // what it really used, as the provider reports it, is charged when it has ended.
 // A call that does not fit is answered with 429 and costs nothing.
 //

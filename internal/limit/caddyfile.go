@@ -25,19 +25,26 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser, k *Kind) error {
 			return d.ArgErr()
 		}
 	}
+	var joining []members
 	seen := make(map[string]bool)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
-		if seen[word] && word != "limit" {
+		if seen[word] && word != "limit" && word != "model" && word != "group" {
 			return d.Errf("%s already specified", word)
 		}
 		seen[word] = true
-		if err := c.unmarshal(d, k, word, d.RemainingArgs()); err != nil {
+		var err error
+		if args := d.RemainingArgs(); word == "groups" {
+			joining, err = unmarshalMembers(d, args)
+		} else {
+			err = c.unmarshal(d, k, word, args)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if len(c.Limits) == 0 {
-		return d.Errf("needs at least one limit, such as `%s`", k.example)
+	if err := c.join(d, joining); err != nil {
+		return err
 	}
 	// what a line alone cannot show
 	if _, err := c.compile(k); err != nil {
@@ -56,6 +63,15 @@ func (c *Config) unmarshal(d *caddyfile.Dispenser, k *Kind, word string, args []
 		}
 		c.Limits = append(c.Limits, rule)
 		return nil
+	case "model":
+		mb, err := unmarshalModel(d, k, args)
+		if err != nil {
+			return err
+		}
+		c.Models = append(c.Models, mb)
+		return nil
+	case "group":
+		return c.unmarshalGroup(d, k, args)
 	case "key":
 		if len(args) == 0 {
 			return d.ArgErr()
@@ -95,7 +111,7 @@ func (c *Config) unmarshal(d *caddyfile.Dispenser, k *Kind, word string, args []
 		return nil
 	}
 
-	if len(args) != 1 && slices.Contains([]string{"share", "mode", "timezone", "unmetered", "headers"}, word) {
+	if len(args) != 1 && slices.Contains([]string{"share", "mode", "timezone", "unmetered", "headers", "unlisted", "group_key", "default_group"}, word) {
 		return d.ArgErr()
 	}
 	switch word {
@@ -112,6 +128,15 @@ func (c *Config) unmarshal(d *caddyfile.Dispenser, k *Kind, word string, args []
 	case "unmetered":
 		c.Unmetered = args[0]
 		return wrap(d, oneOf(word, args[0], "deny", "allow"))
+	case "unlisted":
+		c.Unlisted = args[0]
+		return wrap(d, oneOf(word, args[0], "deny", "allow"))
+	case "group_key":
+		c.GroupKey = args[0]
+		return wrap(d, checkKey(args))
+	case "default_group":
+		c.DefaultGroup = args[0]
+		return wrap(d, checkName(word, args[0]))
 	case "headers":
 		c.Headers = args[0]
 		return wrap(d, oneOf(word, args[0], "on", "off"))

@@ -33,8 +33,29 @@ type Config struct {
 	// Key counts apart by the values of these placeholders. Default: none.
 	Key []string `json:"key,omitempty"`
 
-	// Limits are the rules; a call must fit in all of them. At least one.
+	// Limits are the rules; a call must fit in all of them. At least one, unless there
+	// are models or groups.
 	Limits []Rule `json:"limits,omitempty"`
+
+	// Models are rules that count only calls of some models, beside Limits. Default:
+	// none.
+	Models []ModelBlock `json:"models,omitempty"`
+
+	// Unlisted says what becomes of calls of a model in no block of Models, or of none:
+	// `deny` answers 403. A caller for whom there are no blocks but limits may call all.
+	// Default: `allow`, with a warning where nothing would count such calls.
+	Unlisted string `json:"unlisted,omitempty"`
+
+	// Groups are rules for some callers, in place of Limits and Models. Default: none.
+	Groups []Group `json:"groups,omitempty"`
+
+	// GroupKey is a placeholder that names the group of a caller which no group lists.
+	// Where it is empty, the API key's group counts. Default: none.
+	GroupKey string `json:"group_key,omitempty"`
+
+	// DefaultGroup is the group of callers that have no other. Default: none, which is
+	// Limits and Models.
+	DefaultGroup string `json:"default_group,omitempty"`
 
 	// Share counts together with the other instances that name the same pool. They
 	// must have the same rules and key. Default: none.
@@ -83,7 +104,7 @@ type Rule struct {
 	// "10000", "10k" or "2.5M"; of a cost_limit dollars, such as "$0.10". Required.
 	Amount string `json:"amount"`
 	// Unit is what is counted: `requests`, `tokens`, `input_tokens`, `output_tokens`,
-	// `uncached_tokens` or `concurrent`. Required, but for a cost_limit, which counts
+	// `uncached_tokens`, `images`, `audio_seconds`, `video_seconds` or `concurrent`. Required, but for a cost_limit, which counts
 	// `usd` alone.
 	Unit Unit `json:"unit,omitempty"`
 	// Window is `minute`, `hour`, `day`, `week`, `month` or a duration such as "90s".
@@ -119,19 +140,21 @@ const (
 
 // rule is a limit that is ready to be checked.
 type rule struct {
-	words  string // without the amount: `tokens per hour`
+	words  string // without the amount: `tokens per hour`, `images per day (qwen*)`
 	window string // as in words: `hour`; empty for concurrent calls
 	unit   Unit
-	amount int64 // as configured
+	amount int64 // as configured, in what is counted: picodollars, milliseconds
 	limit  int64 // the amount, or the burst of a token bucket
 	length time.Duration
 	shadow bool
 	store  *store.Rule
 	fixed  fixedHeaders
+	block  *block // nil for a rule that counts every call
+	model  string // whose own rule of the block it is; empty where all models count together
 }
 
 // compile checks a config and returns its rules.
-func (c *Config) compile(k *Kind) ([]*rule, error) {
+func (c *Config) compile(k *Kind) (*plan, error) {
 	if err := checkName("name", c.Name); err != nil {
 		return nil, err
 	}
@@ -150,6 +173,9 @@ func (c *Config) compile(k *Kind) ([]*rule, error) {
 	if err := oneOf("unmetered", c.Unmetered, "deny", "allow"); err != nil {
 		return nil, err
 	}
+	if err := oneOf("unlisted", c.Unlisted, "deny", "allow"); err != nil {
+		return nil, err
+	}
 	if err := oneOf("headers", c.Headers, "on", "off"); err != nil {
 		return nil, err
 	}
@@ -160,44 +186,31 @@ func (c *Config) compile(k *Kind) ([]*rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Limits) == 0 {
-		return nil, fmt.Errorf("needs at least one limit, such as `%s`", k.example)
-	}
-
-	rules := make([]*rule, 0, len(c.Limits))
-	seen := make(map[string]bool)
-	for i := range c.Limits {
-		r, err := c.Limits[i].compile(zone, k)
-		if err != nil {
-			return nil, fmt.Errorf("limits[%d]: %w", i, err)
-		}
-		if seen[r.store.ID] {
-			return nil, fmt.Errorf("limits[%d]: a limit of %s stands here twice", i, r.words)
-		}
-		seen[r.store.ID] = true
-		r.shadow = r.shadow || c.Shadow
-		rules = append(rules, r)
+	p, err := c.plan(zone, k)
+	if err != nil {
+		return nil, err
 	}
 	if k.dollars() && len(c.UsageFields) > 0 {
 		return nil, errors.New("usage_fields do not tell input from output, which have prices of their own")
 	}
-	return rules, c.checkFields(rules)
+	return p, c.checkFields(p)
 }
 
 // checkFields checks usage_fields, and that the rules count something by them.
-func (c *Config) checkFields(rules []*rule) error {
+func (c *Config) checkFields(p *plan) error {
 	if len(c.UsageFields) == 0 {
 		return nil
 	}
 	if _, err := usage.NewFields(c.UsageFields); err != nil {
 		return fmt.Errorf("usage_fields: %w", err)
 	}
-	metered := false
-	for _, r := range rules {
-		if r.unit == OutputTokens {
-			return errors.New("usage_fields and limits of output_tokens exclude each other: the fields do not tell input from output")
-		}
-		metered = metered || r.unit.Metered()
+	metered, output := false, false
+	p.all(func(ru *rule) {
+		metered = metered || ru.unit.Metered()
+		output = output || ru.unit == OutputTokens
+	})
+	if output {
+		return errors.New("usage_fields and limits of output_tokens exclude each other: the fields do not tell input from output")
 	}
 	if !metered {
 		return errors.New("usage_fields needs a limit that counts tokens, such as `limit 10k tokens per hour`")

@@ -77,7 +77,7 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 		q.known = q.known || ok
 		q.owed = max(q.owed, int64(usd))
 	}
-	if unpriced && l.enforced && q.pricer.Denies(true) {
+	if unpriced && l.enforced && !w.reports && q.pricer.Denies(true) {
 		return nil, ModelNotPriced()
 	}
 	switch {
@@ -224,12 +224,21 @@ func (e *entry) cost(o *meter.Outcome) int64 {
 	}
 }
 
-// amount is how much of a rule's unit a call has used.
-func (e *entry) amount(i int, o *meter.Outcome, used *usage.Usage) int64 {
-	if u := e.rules[i].unit; u != USD {
-		return u.Of(used)
+// amount is how much of a rule's unit a call has used, of which all is used.
+func (e *entry) amount(i int, o *meter.Outcome, all *usage.Usage) int64 {
+	used, some := e.part(i, o, all)
+	switch u := e.rules[i].unit; {
+	case !some:
+		return 0
+	case u == Requests:
+		return e.ticket.Lines[i].Charged
+	case u == USD:
+		return e.cost(o)
+	case u.Media():
+		return e.media.settled(u, o, &used)
+	default:
+		return u.Of(&used)
 	}
-	return e.cost(o)
 }
 
 // Priceable tells whether all models that a call may use have a price, or need none. host

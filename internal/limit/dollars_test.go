@@ -111,7 +111,7 @@ func TestUnitOfDollarsNeedNotBeSaid(t *testing.T) {
 
 // quoteOf is what a call may cost, as a limiter is told.
 func quoteOf(l *Limiter, p meter.Pricer, call *meter.Call) (*quote, *Refusal) {
-	w, f := l.want(call)
+	w, f := l.want(call, l.rules)
 	if f != nil {
 		return nil, f
 	}
@@ -268,7 +268,7 @@ func TestACallLargerThanTheBudgetIsToldWhatFits(t *testing.T) {
 	const rate = money.Dollar / 1000
 	call := newCall(t, meter.New(), newRequest("POST", "/v1/chat/completions", `{"model":"m","max_tokens":10000,`+ask+`}`))
 	l := newCostLimiter(t, Config{Mode: Strict, ConsumerBased: true}, Rule{Amount: "$1", Window: "day"})
-	w, f := l.want(call)
+	w, f := l.want(call, l.rules)
 	if f != nil {
 		t.Fatal(f)
 	}

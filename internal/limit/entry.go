@@ -23,6 +23,11 @@ type entry struct {
 	charged []int64 // by rule, while the call was under way; nil if nothing was
 	quote   *quote  // what it may cost; nil where no dollars are counted
 	watch   watch
+	media   media
+	kind    string   // what the config calls the model's kind
+	models  []string // the normal names of a call that names several
+	shares  []share  // by rule, of such a call
+	idle    []bool   // by rule: nothing is asked of it; nil if of all something is
 
 	rulesBuf   [inline]*rule
 	resultsBuf [inline]store.Result
@@ -35,8 +40,21 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	if err != nil {
 		return nil, nil, err
 	}
-	w, f := l.want(call)
+	e := &entry{l: l}
+	known := l.known || consumer == meter.DefaultConsumer
+	entity := store.Entity{Instance: l.id, Consumer: consumer}
+	f, err := e.choose(r, call, l.set(r, consumer), entity, known)
+	if f != nil || err != nil {
+		return nil, f, err
+	}
+	if len(e.rules) == 0 {
+		return nil, nil, nil // the operator lets it pass
+	}
+	w, f := l.want(call, e.rules)
 	if f != nil {
+		return nil, f, nil
+	}
+	if w.media, f = mediaOf(r, call, e.rules); f != nil {
 		return nil, f, nil
 	}
 	if l.dollars {
@@ -44,19 +62,8 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 			return nil, f, nil
 		}
 	}
-	e := &entry{l: l, quote: w.quote}
-	e.rules = e.rulesBuf[:0]
-	takes := e.takesBuf[:0]
-	e.free = uncounted(call)
-	for _, ru := range l.rules {
-		e.rules = append(e.rules, ru)
-		if ru.unit.Metered() && e.free {
-			// nothing is wanted; what it reports against expectation is charged
-			takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: true})
-			continue
-		}
-		takes = append(takes, l.take(ru, &w))
-	}
+	e.quote, e.media = w.quote, w.media
+	takes := e.takes(call, &w)
 	e.results = e.resultsBuf[:]
 	if len(takes) > inline {
 		e.results = make([]store.Result, len(takes))
@@ -65,8 +72,8 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 
 	leases := l.app.Leases()
 	res := store.Reservation{
-		Entity: store.Entity{Instance: l.id, Consumer: consumer},
-		Known:  l.known || consumer == meter.DefaultConsumer,
+		Entity: entity,
+		Known:  known,
 		Strict: l.config.Mode == Strict,
 		Takes:  takes, Lease: leases.Lease(),
 	}
@@ -96,6 +103,30 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 	return e, nil, nil
 }
 
+// takes is what the call wants of the rules that were chosen.
+func (e *entry) takes(call *meter.Call, w *wants) []store.Take {
+	takes := e.takesBuf[:0]
+	e.free = uncounted(call)
+	for i, ru := range e.rules {
+		switch {
+		case ru.unit.Media() && w.media.of(ru.unit) == 0:
+			if e.idle == nil {
+				e.idle = make([]bool, len(e.rules))
+			}
+			e.idle[i] = true
+		case !ru.unit.Metered() || !e.free:
+			takes = append(takes, e.l.take(ru, w))
+			continue
+		}
+		// nothing is wanted; what it reports against expectation is charged
+		takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: true})
+	}
+	return takes
+}
+
+// asks tells whether the call wants something of a rule that counts media.
+func (e *entry) asks(i int) bool { return i >= len(e.idle) || !e.idle[i] }
+
 // shadowed tells whether a rule that only reports would have refused the call.
 func (l *Limiter) shadowed(e *entry) (would bool) {
 	for i, ru := range e.rules {
@@ -109,7 +140,7 @@ func (l *Limiter) shadowed(e *entry) (would bool) {
 
 // refuses tells whether there is no room under a rule that the call has to fit in.
 func (e *entry) refuses(i int) bool {
-	return e.results[i].Exceeded && (!e.free || !e.rules[i].unit.Metered())
+	return e.results[i].Exceeded && (!e.free || !e.rules[i].unit.Metered()) && e.asks(i)
 }
 
 // ID implements meter.Entry.
@@ -133,10 +164,10 @@ func enforced(all []meter.Entry) bool {
 	return false
 }
 
-// quotas appends the state of the rules that can refuse.
+// quotas appends the state of the rules that can refuse such a call.
 func (e *entry) quotas(qs []quota) []quota {
 	for i, ru := range e.rules {
-		if !ru.shadow {
+		if !ru.shadow && e.asks(i) {
 			qs = append(qs, quota{ru, &e.results[i]})
 		}
 	}
@@ -147,9 +178,6 @@ func (e *entry) quotas(qs []quota) []quota {
 func (e *entry) Settle(o *meter.Outcome) {
 	used := o.All()
 	e.end(func(i int) int64 {
-		if e.rules[i].unit == Requests {
-			return e.ticket.Lines[i].Charged
-		}
 		return e.amount(i, o, &used) - e.paid(i)
 	})
 }

@@ -67,8 +67,11 @@ func roundUp(d time.Duration) int64 {
 // field is an amount as structured fields have them (RFC 9651, 3.3.1): whole, and of
 // fifteen digits at most, so that dollars are told in millionths, rounded down.
 func (u Unit) field(n int64) string {
-	if u == USD {
+	switch {
+	case u == USD:
 		n /= int64(money.Dollar / 1_000_000)
+	case u.Seconds():
+		n /= milli
 	}
 	return strconv.FormatInt(min(n, 999_999_999_999_999), 10)
 }

@@ -26,24 +26,27 @@ import (
 
 // Limiter is one instance of a limiter, ready to serve.
 type Limiter struct {
-	id        string
-	directive string
-	config    *Config
-	key       []keyPart
-	rules     []*rule
-	fields    *usage.Fields
-	metered   bool // some rule counts what only the response tells
-	output    bool // some rule counts output
-	shared    bool // all callers count in one counter
-	known     bool // the operator says who the consumers are
-	dollars   bool // what is counted is what calls cost
-	enforced  bool // some rule refuses
-	headers   bool
-	logger    *zap.Logger
-	often     often
-	byDefault meter.Pricer                 // prices where no handler brings prices; nil but for dollars
-	ahead     atomic.Pointer[llmapp.Ahead] // what stands further in; nil if nobody has looked
-	app       *llmapp.App
+	id         string
+	directive  string
+	config     *Config
+	key        []keyPart
+	*ruleset   // of callers in no group
+	membership membership
+	plan       *plan
+	fields     *usage.Fields
+	metered    bool // some rule counts what only the response tells
+	counts     bool // some rule counts more than requests
+	reads      bool // what the request asks for must be known
+	shared     bool // all callers count in one counter
+	known      bool // the operator says who the consumers are
+	dollars    bool // what is counted is what calls cost
+	enforced   bool // some rule refuses
+	headers    bool
+	logger     *zap.Logger
+	often      often
+	byDefault  meter.Pricer                 // prices where no handler brings prices; nil but for dollars
+	ahead      atomic.Pointer[llmapp.Ahead] // what stands further in; nil if nobody has looked
+	app        *llmapp.App
 }
 
 // Provision checks a config and makes a limiter of it, known to the llm app. Limits in
@@ -66,6 +69,12 @@ func Provision(ctx caddy.Context, c *Config, k *Kind, p meter.Pricer) (*Limiter,
 	if err := l.app.Register(l); err != nil {
 		return nil, c.in(directive, err)
 	}
+	for _, warning := range c.open(l.plan) {
+		l.logger.Warn(warning, zap.String("instance", l.id))
+	}
+	if c.GroupKey != "" && inventable([]string{c.GroupKey}) {
+		l.logger.Warn("clients can choose their group by this group_key", zap.String("instance", l.id), zap.String("group_key", c.GroupKey))
+	}
 	if !l.known {
 		l.logger.Warn("clients can make up values of this key; each counts apart, and new ones are refused when the store is full",
 			zap.String("instance", l.id), zap.Strings("key", c.Key))
@@ -78,14 +87,15 @@ func (l *Limiter) App() *llmapp.App { return l.app }
 
 // newLimiter is a limiter that no app knows.
 func newLimiter(c *Config, k *Kind) (*Limiter, error) {
-	rules, err := c.compile(k)
+	p, err := c.compile(k)
 	if err != nil {
 		return nil, err
 	}
 	directive := k.directive
 	c.Mode = cmp.Or(c.Mode, Reserve)
 	l := &Limiter{
-		id: instanceID(c, directive), directive: directive, config: c, key: keyParts(c.Key), rules: rules,
+		id: instanceID(c, directive), directive: directive, config: c, key: keyParts(c.Key),
+		ruleset: p.base, plan: p, membership: newMembership(c, p),
 		shared: !c.ConsumerBased && len(c.Key) == 0, dollars: k.dollars(),
 	}
 	if len(c.UsageFields) > 0 {
@@ -95,11 +105,12 @@ func newLimiter(c *Config, k *Kind) (*Limiter, error) {
 	}
 	l.known = l.shared || c.ConsumerBased || !inventable(c.Key)
 	l.headers = c.Headers == "on" || c.Headers == "" && !l.shared
-	for _, r := range rules {
-		l.metered = l.metered || r.unit.Metered()
-		l.enforced = l.enforced || !r.shadow
-		l.output = l.output || r.unit.Metered() && r.unit != InputTokens
-	}
+	p.all(func(ru *rule) {
+		l.metered = l.metered || ru.unit.Metered()
+		l.counts = l.counts || ru.unit.Metered() || ru.unit.Media()
+		l.enforced = l.enforced || !ru.shadow
+	})
+	l.reads = l.counts || p.hasBlocks()
 	return l, nil
 }
 
@@ -139,7 +150,7 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	switch {
 	case call.Endpoint.Class == usage.Minting:
 		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))
-	case call.Endpoint.Class.LeavesHTTP() && !l.metered && l.config.Unmetered != "allow":
+	case call.Endpoint.Class.LeavesHTTP() && !l.counts && l.config.Unmetered != "allow":
 		return l.deny(w, r, call, next, notMetered("it opens a connection on which requests cannot be counted"))
 	}
 	Strip(r, call)
@@ -158,20 +169,25 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if f != nil {
 		return l.deny(w, r, call, next, f)
 	}
-	call.Add(e)
+	if e != nil {
+		call.Add(e)
+	}
 	return call.Serve(w, r, next)
 }
 
-// inspect reads the request where a rule counts what its answer uses, and has that
-// read. An error is not the client's doing.
+// inspect reads the request where a rule counts what it asks for or what its answer
+// uses, and has that read. An error is not the client's doing.
 func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
-	if !l.metered {
+	if !l.reads {
 		return nil, nil
 	}
 	if f, err := Inspect(r, call); f != nil || err != nil {
 		return f, err
 	}
-	if f := l.endpoint(call); f != nil {
+	if !l.counts {
+		return nil, nil
+	}
+	if f := l.endpoint(call); f != nil || !l.metered {
 		return f, nil
 	}
 	call.Meter(r)
@@ -253,7 +269,7 @@ func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, call *meter.Cal
 	if v := f.violation; v != nil {
 		qs := collect(call.Entries())
 		writeQuotas(w.Header(), append(qs, v.own...), now)
-		v.ban(w.Header(), call.Model(), call.ModelType(), now)
+		v.ban(w.Header(), call.Model(), cmp.Or(v.kind, call.ModelType()), now)
 	}
 	if c := l.logger.Check(zap.DebugLevel, "refused"); c != nil {
 		c.Write(zap.String("instance", l.id), zap.Int("status", f.Status), zap.String("code", f.Code))

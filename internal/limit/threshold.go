@@ -136,8 +136,9 @@ func (t *track) mark(ru *rule, guess int, window, used, limit int64) *mark {
 	return &t.marks[len(t.marks)-1]
 }
 
-// marksMost bounds the rules of an entity.
-const marksMost = 100
+// marksMost bounds the rules of an entity, of which each of a hundred models may have a
+// few.
+const marksMost = 500
 
 // tracks are the entities of this process, through all configs. Those that were not
 // used for long are forgotten: the old ones, when there are enough young ones.

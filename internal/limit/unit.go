@@ -1,7 +1,9 @@
 package limit
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -18,6 +20,9 @@ const (
 	OutputTokens   Unit = "output_tokens"
 	UncachedTokens Unit = "uncached_tokens" // all tokens but those read from a cache
 	Concurrent     Unit = "concurrent"      // calls at one time; has no window
+	Images         Unit = "images"          // sent and generated
+	AudioSeconds   Unit = "audio_seconds"   // of recordings that are sent, counted in milliseconds
+	VideoSeconds   Unit = "video_seconds"   // of videos that are sent, counted in milliseconds
 	USD            Unit = "usd"             // what calls cost, counted in picodollars
 )
 
@@ -32,7 +37,7 @@ type Kind struct {
 var (
 	TokenLimit = &Kind{
 		directive: "token_limit", example: "limit 10k tokens per hour",
-		units: []Unit{Requests, Tokens, InputTokens, OutputTokens, UncachedTokens, Concurrent},
+		units: []Unit{Requests, Tokens, InputTokens, OutputTokens, UncachedTokens, Images, AudioSeconds, VideoSeconds, Concurrent},
 	}
 	CostLimit = &Kind{directive: "cost_limit", example: "limit $10 per day", units: []Unit{USD}}
 )
@@ -41,7 +46,17 @@ var (
 func (k *Kind) dollars() bool { return k == CostLimit }
 
 // Metered tells whether the amount of a call is known only from its response.
-func (u Unit) Metered() bool { return u != Requests && u != Concurrent }
+func (u Unit) Metered() bool { return u != Requests && u != Concurrent && !u.Media() }
+
+// Media tells whether it counts pictures, recordings or videos, which the request shows.
+func (u Unit) Media() bool { return u == Images || u.Seconds() }
+
+// Seconds tells whether amounts are milliseconds inside, and seconds wherever people or
+// programs read them.
+func (u Unit) Seconds() bool { return u == AudioSeconds || u == VideoSeconds }
+
+// milli is how many of what is counted are one of the unit.
+const milli = 1000
 
 // Of is how much of a unit of tokens a usage is.
 func (u Unit) Of(v *usage.Usage) int64 {
@@ -64,13 +79,24 @@ func (u Unit) parse(s string) (int64, error) {
 	if u == USD {
 		return parseDollars(s)
 	}
-	return ParseAmount(s)
+	n, err := ParseAmount(s)
+	if err != nil || !u.Seconds() {
+		return n, err
+	}
+	if n > maxAmount/milli {
+		return 0, fmt.Errorf("amount %q is larger than %d", s, int64(maxAmount/milli))
+	}
+	return n * milli, nil
 }
 
-// number is an amount as programs read it: dollars as a decimal, all else whole.
+// number is an amount as programs read it: dollars as a decimal, all else whole. Seconds
+// are rounded down.
 func (u Unit) number(n int64) string {
-	if u == USD {
+	switch {
+	case u == USD:
 		return money.USD(n).Short()
+	case u.Seconds():
+		n /= milli
 	}
 	return strconv.FormatInt(n, 10)
 }
@@ -83,5 +109,21 @@ func (u Unit) words(n int64) string {
 		}
 		return "$" + money.USD(n).Short()
 	}
+	if u.Seconds() {
+		return decimalSeconds(n)
+	}
 	return strconv.FormatInt(n, 10)
+}
+
+// decimalSeconds is milliseconds as seconds: `90`, `1.5`.
+func decimalSeconds(n int64) string {
+	sign := ""
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	whole := sign + strconv.FormatInt(n/milli, 10)
+	if n%milli == 0 {
+		return whole
+	}
+	return whole + strings.TrimRight(fmt.Sprintf(".%03d", n%milli), "0")
 }

@@ -18,12 +18,13 @@ type violation struct {
 	rule   *rule // the one that is named: of those used up, the one with the longest window
 	result store.Result
 	own    []quota // the state of the instance's rules, where the client may see it
+	kind   string  // what the config calls the kind of the model; empty where it does not
 	public bool    // the client may see amounts: they are its own, or the operator shows them
 }
 
 // violated makes an answer of the rules that have no room for a call.
 func (l *Limiter) violated(e *entry, takes []store.Take, w *wants) *Refusal {
-	v := &violation{public: l.headers || !l.shared}
+	v := &violation{public: l.headers || !l.shared, kind: e.kind}
 	var wait time.Duration
 	fits := true
 	for i, ru := range e.rules {
@@ -62,6 +63,9 @@ func (l *Limiter) tooLarge(e *entry, takes []store.Take, w *wants) *Refusal {
 			continue
 		}
 		f.Message = fmt.Sprintf("this call may use up to %s of a limit of %s %s", ru.unit.words(takes[i].Need), ru.unit.words(limit), ru.words)
+		if ru.unit.Media() {
+			break
+		}
 		if most := w.fits(ru.unit, limit); most > 0 {
 			f.Message += fmt.Sprintf("; a cap of %d output tokens fits", most)
 		} else {

@@ -21,6 +21,10 @@ type wants struct {
 	more     int64
 	// quote is what it may cost; nil where no dollars are counted.
 	quote *quote
+	// media is what it has of pictures, recordings and videos.
+	media media
+	// reports is set if none of the rules can refuse it.
+	reports bool
 }
 
 // leastCap and mostCap bound the cap that a call is given which names none, in
@@ -36,33 +40,40 @@ func uncounted(call *meter.Call) bool {
 	return call.Endpoint.Class == usage.Free || call.Endpoint.Class == usage.Unmetered
 }
 
-// want works out what a call wants. It is refused where the worst case must be known
-// and is not.
-func (l *Limiter) want(call *meter.Call) (wants, *Refusal) {
-	if !l.metered || uncounted(call) || l.config.Mode == ChargeAfter {
-		return wants{}, nil
+// want works out what a call wants of rules. It is refused where the worst case must be
+// known and is not.
+func (l *Limiter) want(call *meter.Call, rules []*rule) (wants, *Refusal) {
+	w, metered, output := wants{reports: true}, false, false
+	for _, ru := range rules {
+		w.reports = w.reports && ru.shadow
+		metered = metered || ru.unit.Metered()
+		output = output || ru.unit.Metered() && ru.unit != InputTokens
+	}
+	if !metered || uncounted(call) || l.config.Mode == ChargeAfter {
+		return w, nil
 	}
 	if l.config.Mode == Strict {
-		return l.worst(call)
+		return l.worst(call, w, output)
 	}
 	if l.shared {
 		// what calls usually use, whatever this one asks for: nobody may lock others
 		// out by naming a huge cap
-		in, out, total := call.Typical()
-		return wants{input: in, output: out, total: total}, nil
+		w.input, w.output, w.total = call.Typical()
+		return w, nil
 	}
-	in, out := call.ExpectedInput(), call.ExpectedOutput()
-	return wants{input: in, output: out, total: add(in, out)}, nil
+	w.input, w.output = call.ExpectedInput(), call.ExpectedOutput()
+	w.total = add(w.input, w.output)
+	return w, nil
 }
 
-// worst is the most that a call can use.
-func (l *Limiter) worst(call *meter.Call) (wants, *Refusal) {
+// worst is the most that a call can use. output is set if some rule counts output.
+func (l *Limiter) worst(call *meter.Call, w wants, output bool) (wants, *Refusal) {
 	q := call.Request
 	if q.External {
 		return wants{}, notBounded(q.ExternalWhat)
 	}
-	w := wants{input: q.PromptWorst(), output: q.OutputCap(), choices: max(q.Choices, 1)}
-	if (w.output == 0 || q.CapImplied) && l.output && call.Endpoint.API.Generates() {
+	w.input, w.output, w.choices = q.PromptWorst(), q.OutputCap(), max(q.Choices, 1)
+	if (w.output == 0 || q.CapImplied) && output && call.Endpoint.API.Generates() {
 		w.writeCap = true
 		w.output = leastCap * w.choices
 		w.more = (mostCap - leastCap) * w.choices
@@ -88,6 +99,10 @@ func (l *Limiter) take(ru *rule, w *wants) store.Take {
 		return t
 	case Concurrent:
 		t.Hold = 1
+		return t
+	case Images, AudioSeconds, VideoSeconds:
+		t.Hold = w.media.of(ru.unit)
+		t.Need = max(t.Hold, 1)
 		return t
 	case USD:
 		t.Hold, more = 0, 0
@@ -141,7 +156,7 @@ func (w *wants) capWithin(e *entry) int64 {
 func (w *wants) fits(u Unit, limit int64) int64 {
 	choices := max(w.choices, 1)
 	switch u {
-	case InputTokens:
+	case InputTokens, Images, AudioSeconds, VideoSeconds:
 		return 0
 	case OutputTokens:
 		return limit / choices

@@ -74,7 +74,7 @@ func TestWants(t *testing.T) {
 			}
 			call := newCall(t, meter.New(), newRequest("POST", tc.path, "{"+body+"}"))
 			l := newTestLimiter(t, Config{Mode: tc.mode, ConsumerBased: !tc.shared, Limits: parse(t, tc.limit)})
-			w, f := l.want(call)
+			w, f := l.want(call, l.rules)
 			if f != nil {
 				t.Fatal(f)
 			}
@@ -121,7 +121,7 @@ func TestStrictRefusesWhatHasNoBound(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			call := newCall(t, meter.New(), newRequest("POST", "/v1/responses", external))
 			l := newTestLimiter(t, Config{Mode: tc.mode, Limits: parse(t, tc.limit)})
-			_, f := l.want(call)
+			_, f := l.want(call, l.rules)
 			if (f != nil) != tc.refused {
 				t.Fatalf("got %v", f)
 			}

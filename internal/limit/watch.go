@@ -87,11 +87,14 @@ func (e *entry) tell(i int, percent, used int64) {
 	}
 	metrics.Process.Threshold(who, e.l.id, ru.words, int(percent))
 	if c := e.l.logger.Check(zap.InfoLevel, "a limit is used up or nearly so"); c != nil {
-		c.Write(zap.String("instance", e.l.id), zap.String("rule", ru.words), zap.String("consumer", e.watch.consumer), zap.Int64("percent", percent))
+		c.Write(zap.String("instance", e.l.id), zap.String("rule", ru.words), zap.String("model", ru.model), zap.String("consumer", e.watch.consumer), zap.Int64("percent", percent))
 	}
 	data := map[string]any{
 		"instance": e.l.id, "rule": ru.words, "unit": string(ru.unit), "consumer": e.watch.consumer,
 		"percent": percent, "used": amountOf(ru.unit, used), "limit": amountOf(ru.unit, res.Limit),
+	}
+	if ru.model != "" {
+		data["model"] = ru.model
 	}
 	if !res.ResetAt.IsZero() {
 		data["resets_at"] = res.ResetAt.UTC().Format(time.RFC3339)
@@ -99,10 +102,14 @@ func (e *entry) tell(i int, percent, used int64) {
 	llmapp.Emit(eventThreshold, data)
 }
 
-// amountOf is an amount as the admin API has it: dollars are decimal strings.
+// amountOf is an amount as the admin API has it: dollars are decimal strings, and
+// seconds may have a fraction.
 func amountOf(u Unit, n int64) any {
-	if u == USD {
+	switch {
+	case u == USD:
 		return money.USD(n).String()
+	case u.Seconds():
+		return float64(n) / milli
 	}
 	return n
 }

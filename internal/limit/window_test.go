@@ -35,11 +35,11 @@ func TestWindowsHaveWordsAndAnID(t *testing.T) {
 	} {
 		t.Run(tc.rule+" "+tc.zone, func(t *testing.T) {
 			c := Config{Limits: parse(t, tc.rule), Timezone: tc.zone}
-			rules, err := c.compile(TokenLimit)
+			p, err := c.compile(TokenLimit)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := rules[0]
+			r := p.base.rules[0]
 			if r.words != tc.words || r.store.ID != tc.id {
 				t.Errorf("got words %q and id %q, want %q and %q", r.words, r.store.ID, tc.words, tc.id)
 			}
@@ -58,16 +58,16 @@ func TestWindowsHaveWordsAndAnID(t *testing.T) {
 
 func TestAnIDDoesNotDependOnTheAmount(t *testing.T) {
 	a, b := Config{Limits: parse(t, "5 tokens per hour burst 7")}, Config{Limits: parse(t, "6 tokens per 60m burst 8 shadow")}
-	ra, err := a.compile(TokenLimit)
+	pa, err := a.compile(TokenLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rb, err := b.compile(TokenLimit)
+	pb, err := b.compile(TokenLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ra[0].store.ID != rb[0].store.ID {
-		t.Errorf("ids %q and %q differ: what has been used would be forgotten", ra[0].store.ID, rb[0].store.ID)
+	if pa.base.rules[0].store.ID != pb.base.rules[0].store.ID {
+		t.Errorf("ids %q and %q differ: what has been used would be forgotten", pa.base.rules[0].store.ID, pb.base.rules[0].store.ID)
 	}
 }
 

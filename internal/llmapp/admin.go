@@ -141,6 +141,9 @@ func entitiesOf(r *http.Request, c store.Counters, in Instance, consumer, after 
 
 func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance, e store.Entity) ([]usageRow, error) {
 	infos := in.Rules()
+	if by, ok := in.(RulesByConsumer); ok {
+		infos = by.RulesOf(e.Consumer)
+	}
 	rules := make([]*store.Rule, len(infos))
 	for i := range infos {
 		rules[i] = infos[i].Store
@@ -151,9 +154,12 @@ func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance,
 	}
 	for i, info := range infos {
 		res := &results[i]
+		if info.Model != "" && res.Used == 0 && res.Held == 0 {
+			continue // one of many models, which was not called
+		}
 		res.Limit = info.Limit
 		rows = append(rows, usageRow{
-			Instance: in.ID(), Rule: info.Words, Consumer: e.Consumer, Unit: info.Unit,
+			Instance: in.ID(), Rule: info.Words, Consumer: e.Consumer, Model: info.Model, Unit: info.Unit,
 			Limit: info.amount(res.Limit), Used: info.amount(res.Used),
 			Reserved: info.amount(res.Held), Remaining: info.amount(res.Remaining()),
 			WindowStart: instant(res.WindowStart), ResetsAt: instant(res.ResetAt),
@@ -219,6 +225,11 @@ type limitRule struct {
 	Unit   string `json:"unit"`
 	Limit  amount `json:"limit"`
 	Shadow bool   `json:"shadow,omitempty"`
+
+	Group    string   `json:"group,omitempty"`     // whose members it counts
+	Models   []string `json:"models,omitempty"`    // globs; all models if absent
+	PerModel bool     `json:"per_model,omitempty"` // each model has a counter of its own
+	Type     string   `json:"type,omitempty"`      // of the models
 }
 
 // remoteStatus is how the server is that counts.
@@ -263,7 +274,10 @@ func (*Admin) limits(w http.ResponseWriter, r *http.Request) error {
 			Key: in.Key(), Mode: in.Mode(), Rules: []limitRule{},
 		}
 		for _, info := range in.Rules() {
-			e.Rules = append(e.Rules, limitRule{Rule: info.Words, Unit: info.Unit, Limit: info.amount(info.Limit), Shadow: info.Shadow})
+			e.Rules = append(e.Rules, limitRule{
+				Rule: info.Words, Unit: info.Unit, Limit: info.amount(info.Limit), Shadow: info.Shadow,
+				Group: info.Group, Models: info.Models, PerModel: info.PerModel, Type: info.Type,
+			})
 		}
 		answer.Limits = append(answer.Limits, e)
 	}

@@ -62,6 +62,11 @@ type Meter struct {
 	// AskUsage says whether streams that would carry no usage are asked for it: `on`
 	// or `off`. Default: `on`.
 	AskUsage string `json:"ask_usage,omitempty"`
+	// TrustDuration are header fields by which somebody in front of the gateway says how
+	// many seconds a recording or video plays, such as `X-Audio-Duration` and
+	// `X-Video-Duration`; where more was measured, that counts. What clients send in them
+	// must not come through. Default: none, so that lengths are measured alone.
+	TrustDuration []string `json:"trust_duration,omitempty"`
 	// Lease is the life of a hold that is not renewed. Default: 90s.
 	Lease caddy.Duration `json:"lease,omitempty"`
 }
@@ -204,6 +209,11 @@ func (m *Meter) check() error {
 	case m.Lease < 0 || m.Lease > 0 && time.Duration(m.Lease) < time.Second:
 		return fmt.Errorf("meter: lease %s is shorter than a second", time.Duration(m.Lease))
 	}
+	for _, name := range m.TrustDuration {
+		if err := meter.CheckDurationHeader(name); err != nil {
+			return fmt.Errorf("meter: trust_duration: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -251,7 +261,7 @@ func (a *App) startStore() error {
 func (a *App) apply() {
 	a.shared.meter.SetOptions(meter.Options{
 		MaxBody: a.Meters.MaxBody, MaxBuffered: a.Meters.MaxBuffered,
-		Drain: time.Duration(a.Meters.Drain), LeaveUsage: a.Meters.AskUsage == "off",
+		Drain: time.Duration(a.Meters.Drain), LeaveUsage: a.Meters.AskUsage == "off", TrustDuration: a.Meters.TrustDuration,
 	})
 	a.shared.leases.SetLease(cmp.Or(time.Duration(a.Meters.Lease), defaultLease))
 	a.store.Apply(a.shared.counters)

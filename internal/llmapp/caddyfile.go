@@ -40,6 +40,7 @@ func parseGlobal(d *caddyfile.Dispenser, existing any) (any, error) {
 //			max_buffered <size>
 //			drain        <duration> | off
 //			ask_usage    on | off
+//			trust_duration <header>...
 //			lease        <duration>
 //		}
 //	}
@@ -134,6 +135,15 @@ func (m *Meter) unmarshal(d *caddyfile.Dispenser) error {
 			return d.Errf("%s already specified", word)
 		}
 		seen[word] = true
+		if word == "trust_duration" {
+			if m.TrustDuration = d.RemainingArgs(); len(m.TrustDuration) == 0 {
+				return d.ArgErr()
+			}
+			if err := m.check(); err != nil {
+				return d.WrapErr(err)
+			}
+			continue
+		}
 		arg, err := oneArg(d)
 		if err != nil {
 			return err

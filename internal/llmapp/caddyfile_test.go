@@ -2,6 +2,7 @@ package llmapp
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ func TestGlobalOption(t *testing.T) {
 		},
 		{"sizes in bytes", "llm {\nmeter {\nmax_body 100\nask_usage on\n}\n}", "", Meter{MaxBody: 100, AskUsage: "on"}},
 		{"a drain", "llm {\nmeter {\ndrain 500ms\n}\n}", "", Meter{Drain: caddy.Duration(500 * time.Millisecond)}},
+		{"trusted headers", "llm {\nmeter {\ntrust_duration X-Audio-Duration X-Video-Duration\n}\n}", "", Meter{TrustDuration: []string{"X-Audio-Duration", "X-Video-Duration"}}},
 		{"no drain", "llm {\nmeter {\ndrain off\n}\n}", "", Meter{Drain: -1}},
 		{"both", "llm {\nmeter {\nlease 1s\n}\nstore memory\n}", `{"type":"memory"}`, Meter{Lease: caddy.Duration(time.Second)}},
 	} {
@@ -42,7 +44,7 @@ func TestGlobalOption(t *testing.T) {
 			if err := caddy.StrictUnmarshalJSON(app.Value, &a); err != nil {
 				t.Fatal(err)
 			}
-			if app.Name != "llm" || !sameJSON(string(a.StoreRaw), tc.store) || a.Meters != tc.meter {
+			if app.Name != "llm" || !sameJSON(string(a.StoreRaw), tc.store) || !reflect.DeepEqual(a.Meters, tc.meter) {
 				t.Errorf("got %s %s", app.Name, app.Value)
 			}
 		})
@@ -91,6 +93,8 @@ func TestGlobalOptionRefuses(t *testing.T) {
 		{"two directories", inStore("persist /a /b"), []string{"argument", ":3"}},
 		{"a directory twice", inStore("persist /a\npersist off"), []string{"persist already specified", ":4"}},
 		{"a meter with an argument", "llm {\nmeter on\n}", []string{"argument", ":2"}},
+		{"trust in nothing", inMeter("trust_duration"), []string{"argument", ":3"}},
+		{"trust in a header that says neither", inMeter("trust_duration X-Length"), []string{`"X-Length"`, "audio or video", ":3"}},
 		{"an unknown word of the meter", inMeter("max_bodies 5"), []string{"unrecognized subdirective 'max_bodies'", ":3"}},
 		{"a word without an argument", inMeter("max_body"), []string{"argument", ":3"}},
 		{"a word with two arguments", inMeter("max_body 1 MiB"), []string{"argument", ":3"}},

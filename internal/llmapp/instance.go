@@ -28,13 +28,25 @@ type Instance interface {
 	Rules() []RuleInfo
 }
 
+// RulesByConsumer is an instance whose rules differ from consumer to consumer.
+type RulesByConsumer interface {
+	Instance
+	// RulesOf are the rules of a consumer, one for each counter that it may have.
+	RulesOf(consumer string) []RuleInfo
+}
+
 // RuleInfo is a rule as operators know it.
 type RuleInfo struct {
-	Words  string // without the amount: `tokens per hour`
-	Unit   string
-	Limit  int64
-	Shadow bool
-	Store  *store.Rule
+	Words    string // without the amount: `tokens per hour`, `images per day (qwen*)`
+	Unit     string
+	Limit    int64
+	Shadow   bool
+	Store    *store.Rule
+	Group    string   // whose members it counts; empty at the top level
+	Models   []string // globs of the models that it counts; nil for all
+	PerModel bool     // each model has a counter of its own
+	Type     string   // what the config calls the kind of the models
+	Model    string   // whose counter it is; empty where that is none model's own
 }
 
 // Register makes an instance known. Two that would count in the same counters are
@@ -87,7 +99,8 @@ func difference(a, b Instance) string {
 		return fmt.Sprintf("one has %d and one %d", len(ra), len(rb))
 	}
 	for i := range ra {
-		if ra[i].Words != rb[i].Words || ra[i].Limit != rb[i].Limit || ra[i].Store.Refill != rb[i].Store.Refill || ra[i].Store.ID != rb[i].Store.ID {
+		if ra[i].Words != rb[i].Words || ra[i].Limit != rb[i].Limit || ra[i].Store.Refill != rb[i].Store.Refill || ra[i].Store.ID != rb[i].Store.ID ||
+			ra[i].Group != rb[i].Group || ra[i].PerModel != rb[i].PerModel {
 			return fmt.Sprintf("`%s` and `%s` differ", ra[i].Words, rb[i].Words)
 		}
 	}

@@ -32,6 +32,7 @@ type Ahead struct {
 
 // pricing is a handler that says what calls cost.
 type pricing interface {
+	// Pricer is nil if the handler leaves that to others.
 	Pricer() meter.Pricer
 }
 

@@ -38,8 +38,13 @@ func (*testPricer) CaddyModule() caddy.ModuleInfo {
 func (h *testPricer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	return next.ServeHTTP(w, r)
 }
-func (h *testPricer) LLMRole() string      { return string(RolePricer) }
-func (h *testPricer) Pricer() meter.Pricer { return h.Name }
+func (h *testPricer) LLMRole() string { return string(RolePricer) }
+func (h *testPricer) Pricer() meter.Pricer {
+	if h.Name == "" {
+		return nil
+	}
+	return h.Name
+}
 
 // testLookout stands for cost_limit.
 type testLookout struct {
@@ -105,6 +110,10 @@ func TestLookoutsAreToldWhatIsAhead(t *testing.T) {
 			group(route("", subroute(route("", price("q"))))),
 			route("", price("p"), upstream("a.example:443")),
 		), "", "p! a.example"},
+		{"a budget in the last group of a block, prices behind the block", route("", subroute(
+			group(route("/a/*", budget("b"))), group(route("", budget("c"))),
+		), price("p"), upstream("a.example:443")), "", "p! a.example"},
+		{"prices that leave it to others", route("", budget("b"), price("p"), price(""), proxy), "", "p! 127.0.0.1"},
 		{"two sites", routes(host("a.example", route("", budget("b"), price("p"), proxy)), host("b.example", route("", price("q"), proxy))), "", "p! 127.0.0.1"},
 		{"in a named route", route("", budget("b"), invoke), `,"named_routes":{"up":` + route("", price("p"), proxy) + `}`, "p! 127.0.0.1"},
 		{"a budget in a named route", route("", invoke, price("p"), proxy), `,"named_routes":{"up":` + route("", budget("b")) + `}`, "p! 127.0.0.1"},

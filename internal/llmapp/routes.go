@@ -123,12 +123,14 @@ type position struct {
 func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error) {
 	group := ""
 	var left []opening // of the routes of one group, which exclude each other
+	consumer := ""     // a limiter by consumer in one of them
 	for i := range routes {
 		route := &routes[i]
 		matchers := describe(route.MatcherSets)
 		if route.Group != group {
 			at.join(left)
-			group, left = route.Group, nil
+			at.consumer = cmp.Or(at.consumer, consumer)
+			group, left, consumer = route.Group, nil, ""
 		}
 		inner := at
 		if matchers != "" || route.Group != "" {
@@ -147,6 +149,7 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 		if opened := inner.open[min(outside, len(inner.open)):]; !route.Terminal && inner.answered == "" {
 			if route.Group != "" {
 				left = append(left, opened...)
+				consumer = cmp.Or(consumer, inner.consumer)
 			} else {
 				at.join(opened)
 			}
@@ -174,6 +177,8 @@ func (w *walk) routes(routes caddyhttp.RouteList, at position) (position, error)
 			}
 		}
 	}
+	at.join(left)
+	at.consumer = cmp.Or(at.consumer, consumer)
 	return at, nil
 }
 
@@ -209,7 +214,7 @@ func (w *walk) handler(h any, at position) (position, error) {
 			if at.answered != "" {
 				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be priced; put it before", name, at.answered)
 			}
-			if pr, ok := h.(pricing); ok {
+			if pr, ok := h.(pricing); ok && pr.Pricer() != nil {
 				at.priced(pr.Pricer())
 			}
 		case RoleLimiter, RoleConsumerLimiter:

@@ -80,6 +80,12 @@ func TestRoutesAreChecked(t *testing.T) {
 		{"a consumer limiter before api_key_auth", routes(route("", consumer), route("", auth), route("", proxy)), "", []string{"test_limit stands before test_limit", "`default`", "put api_key_auth first"}},
 		{"a consumer limiter before api_key_auth, in a route block", route("", subroute(route("", consumer), route("", auth))), "", []string{"put api_key_auth first"}},
 		{"a consumer limiter with a matcher before api_key_auth", routes(route("/v1/*", consumer), route("", auth)), "", []string{"put api_key_auth first"}},
+		{"a consumer limiter for some calls of a group before api_key_auth", routes(
+			with(`"group":"g"`, route("/a/*", consumer)), with(`"group":"g"`, route("", limiter)), route("", auth),
+		), "", []string{"put api_key_auth first"}},
+		{"a consumer limiter in the last group of a block before api_key_auth", route("", subroute(
+			with(`"group":"g"`, route("/a/*", consumer)), with(`"group":"g"`, route("", limiter)),
+		), auth), "", []string{"put api_key_auth first"}},
 		{"a consumer limiter without api_key_auth", route("", consumer, proxy), "", nil},
 		{"another limiter before api_key_auth", route("", limiter, auth, consumer, proxy), "", nil},
 		{"api_key_auth twice", route("", auth, consumer, auth, proxy), "", nil},

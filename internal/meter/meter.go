@@ -41,6 +41,10 @@ type Options struct {
 	// LeaveUsage stops the meter from asking for usage where a stream would carry
 	// none.
 	LeaveUsage bool
+	// TrustDuration are header fields by which somebody in front of the gateway says how
+	// many seconds recordings and videos play. The default is none: clients may say
+	// anything.
+	TrustDuration []string
 }
 
 // Meter is what the calls of a process share. It outlives configs, as calls do.
@@ -49,7 +53,8 @@ type Meter struct {
 	metrics    *metrics.Set
 	maxBody    atomic.Int64
 	leaveUsage atomic.Bool
-	drain      atomic.Int64 // in nanoseconds
+	trusted    atomic.Pointer[trusted] // nil if nobody is
+	drain      atomic.Int64            // in nanoseconds
 	drains     drains
 	live       live
 	bodies     budget
@@ -81,6 +86,11 @@ func (m *Meter) SetOptions(o Options) {
 	// a quarter, but room for the largest body twice, while it is copied
 	m.bodies.share.Store(max(o.MaxBuffered/4, min(2*o.MaxBody+2, o.MaxBuffered)))
 	m.leaveUsage.Store(o.LeaveUsage)
+	if len(o.TrustDuration) == 0 {
+		m.trusted.Store(nil)
+	} else {
+		m.trusted.Store(newTrusted(o.TrustDuration))
+	}
 }
 
 // callVar is the variable in which a request carries its Call.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
@@ -39,14 +40,14 @@ func NewBook(t *Table, o Options) (*Book, error) {
 	}
 	b := &Book{table: t, own: slices.Clone(o.Own), unknown: o.Unknown, aliases: make(map[string]string, len(o.Aliases))}
 	for name, model := range o.Aliases {
-		key := normalize(name)
+		key := modelname.Plain(name)
 		if key == "" || strings.TrimSpace(model) == "" {
 			return nil, fmt.Errorf("alias %q of model %q: both must be named", name, model)
 		}
 		if _, twice := b.aliases[key]; twice {
 			return nil, fmt.Errorf("alias %q is given twice", name)
 		}
-		b.aliases[key] = normalize(model)
+		b.aliases[key] = modelname.Plain(model)
 	}
 	for _, own := range b.own {
 		if own.rates.Len() == 0 {
@@ -56,7 +57,7 @@ func NewBook(t *Table, o Options) (*Book, error) {
 	if b.unknown != nil && b.unknown.rates.Len() == 0 {
 		return nil, errors.New("price of unknown models: no field is set")
 	}
-	slices.SortStableFunc(b.own, func(x, y *Own) int { return y.glob.literals() - x.glob.literals() })
+	slices.SortStableFunc(b.own, func(x, y *Own) int { return y.glob.Literals() - x.glob.Literals() })
 	return b, nil
 }
 

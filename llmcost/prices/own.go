@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
@@ -18,7 +19,7 @@ type Own struct {
 	// Glob is what the operator wrote; "*" stands for any characters.
 	Glob string
 
-	glob  glob
+	glob  modelname.Glob
 	rates Rates
 	alone *Row
 	rows  sync.Map // *Row → *Row, at most one for each row of the table
@@ -31,7 +32,7 @@ func NewOwn(pattern string) (*Own, error) {
 	if pattern == "" {
 		return nil, errors.New("price of no model: name one, or a glob")
 	}
-	return &Own{Glob: pattern, glob: newGlob(pattern)}, nil
+	return &Own{Glob: pattern, glob: modelname.NewGlob(pattern)}, nil
 }
 
 // per is how many units a price is for.

@@ -3,6 +3,8 @@ package prices
 import (
 	"strings"
 	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 )
 
 // Reasons why a row is not the model's very own.
@@ -64,7 +66,7 @@ func (b *Book) Resolve(provider, served, requested string, at time.Time) Match {
 
 // resolve finds the row of one name.
 func (b *Book) resolve(f, name string, at time.Time) Match {
-	plain := normalize(name)
+	plain := modelname.Plain(name)
 	target, aliased := b.aliases[plain]
 	if !aliased {
 		target = plain
@@ -100,9 +102,9 @@ func (b *Book) ownOf(f, sent, plain string) *Own {
 	if prefix, rest, ok := strings.Cut(plain, "/"); ok && f != "" && family(prefix) == f {
 		bare = rest
 	}
-	undated, _ := cutDate(bare)
+	undated, _ := modelname.CutDate(bare)
 	for _, o := range b.own {
-		if o.glob.match(sent) || o.glob.match(plain) || o.glob.match(bare) || o.glob.match(undated) {
+		if o.glob.Match(sent) || o.glob.Match(plain) || o.glob.Match(bare) || o.glob.Match(undated) {
 			return o
 		}
 	}
@@ -120,7 +122,7 @@ func (b *Book) look(f, name string, at time.Time) Match {
 	if m := b.rewritten(f, name, at); m.Row != nil {
 		return m
 	}
-	if undated, ok := cutDate(name); ok {
+	if undated, ok := modelname.CutDate(name); ok {
 		if r := b.exact(f, undated, at); r != nil {
 			return b.found(f, r)
 		}
@@ -175,13 +177,13 @@ func (b *Book) rewritten(f, name string, at time.Time) Match {
 		if strings.HasSuffix(name, ":free") {
 			return Match{Row: free, Key: free.Key, Free: true}
 		}
-		if plain, ok := cutVariant(name); ok {
+		if plain, ok := modelname.CutVariant(name); ok {
 			if r := b.dated(f, plain, at); r != nil {
 				return Match{Row: r, Key: r.Key, Approx: true, Why: whyVariant}
 			}
 		}
 	case "bedrock":
-		plain, global, ok := cutGeography(name)
+		plain, global, ok := modelname.CutGeography(name)
 		if !ok {
 			break
 		}
@@ -215,7 +217,7 @@ func (b *Book) dated(f, name string, at time.Time) *Row {
 	if r := b.exact(f, name, at); r != nil {
 		return r
 	}
-	if undated, ok := cutDate(name); ok {
+	if undated, ok := modelname.CutDate(name); ok {
 		return b.exact(f, undated, at)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
@@ -138,7 +139,7 @@ func (b *block) chosen(known families) iter.Seq[*Row] {
 		}
 		for _, provider := range b.Providers {
 			for _, n := range known[family(provider)] {
-				matches := func(g glob) bool { return g.match(n.name) }
+				matches := func(g modelname.Glob) bool { return g.Match(n.name) }
 				chosen := slices.ContainsFunc(models, matches) && !slices.ContainsFunc(except, matches)
 				if !chosen && !b.atInput(n.row, n.name) {
 					continue
@@ -151,10 +152,10 @@ func (b *block) chosen(known families) iter.Seq[*Row] {
 	}
 }
 
-func globs(patterns []string) []glob {
-	all := make([]glob, len(patterns))
+func globs(patterns []string) []modelname.Glob {
+	all := make([]modelname.Glob, len(patterns))
 	for i, p := range patterns {
-		all[i] = newGlob(p)
+		all[i] = modelname.NewGlob(p)
 	}
 	return all
 }

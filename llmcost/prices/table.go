@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
@@ -155,7 +156,7 @@ func (t *Table) find(f, name string, at time.Time) *Row {
 // only the model without a date has prices for, if their base prices are equal.
 func (t *Table) inherit() {
 	for id, rows := range t.models {
-		undated, ok := cutDate(id.name)
+		undated, ok := modelname.CutDate(id.name)
 		if !ok {
 			continue
 		}

@@ -65,11 +65,23 @@ func (e *entity) is(name store.Entity) bool {
 	return e.consumer == name.Consumer && e.instance.Value() == name.Instance
 }
 
+// few is how many counters are looked at one by one: those of some models may be hundreds.
+const few = 8
+
 // find returns the index of the rule's counter, -1 if there is none. It is
 // mostly the one it is guessed to be.
 func (e *entity) find(r *store.Rule, guess int) int {
 	if guess < len(e.counters) && e.counters[guess].rule.Value().ID == r.ID {
 		return guess
+	}
+	if len(e.counters) > few {
+		// Handles lie side by side, and what they stand for all over the memory.
+		h := unique.Make(*r)
+		for i := range e.counters {
+			if e.counters[i].rule == h {
+				return i
+			}
+		}
 	}
 	for i := range e.counters {
 		if e.counters[i].rule.Value().ID == r.ID {

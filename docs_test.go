@@ -1,0 +1,187 @@
+package llmlimits
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+)
+
+var updateDocs = flag.Bool("update", false, "write the JSON beside the Caddyfiles of docs/json.md anew")
+
+// fence is a block of code in a page: its language, its text, and where the text stands.
+type fence struct {
+	lang, text string
+	begin, end int
+}
+
+var fences = regexp.MustCompile("(?s)(?:^|\n)```(\\w+)\n(.*?\n)```\n")
+
+func fencesOf(page []byte) (all []fence) {
+	for _, m := range fences.FindAllSubmatchIndex(page, -1) {
+		all = append(all, fence{string(page[m[2]:m[3]]), string(page[m[4]:m[5]]), m[4], m[5]})
+	}
+	return all
+}
+
+// grammar is what tells how a directive is written from an example of it.
+var grammar = regexp.MustCompile(`<\w[\w ,:|-]*>|…`)
+
+// pages are the documentation, by file name.
+func pages(t *testing.T) map[string][]byte {
+	t.Helper()
+	names, err := filepath.Glob("docs/*.md")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	all := make(map[string][]byte)
+	for _, name := range append(names, "README.md") {
+		if all[name], err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// example adapts an example of a page, which may be a whole Caddyfile, global options, or
+// directives of a site. What it returns is as much of the config as the example says:
+// of directives their routes, or the handler where there is one alone.
+func example(t *testing.T, text string) json.RawMessage {
+	t.Helper()
+	text = regexp.MustCompile(` +#`).ReplaceAllString(text, " #") // caddy fmt would not have comments in line
+	if strings.HasPrefix(text, "{\n") || strings.HasPrefix(text, ":") || strings.HasPrefix(text, "http") {
+		return adapt(t, text)
+	}
+	site := ":8080 {\n" + regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(text, "\t$1") + "}\n"
+	var config struct {
+		Apps struct {
+			HTTP struct {
+				Servers map[string]struct{ Routes []json.RawMessage }
+			}
+		}
+	}
+	if err := json.Unmarshal(adapt(t, site), &config); err != nil {
+		t.Fatal(err)
+	}
+	routes := config.Apps.HTTP.Servers["srv0"].Routes
+	if len(routes) == 1 {
+		var route map[string]json.RawMessage
+		if err := json.Unmarshal(routes[0], &route); err != nil {
+			t.Fatal(err)
+		}
+		var handlers []json.RawMessage
+		if err := json.Unmarshal(route["handle"], &handlers); err != nil {
+			t.Fatal(err)
+		}
+		if len(route) == 1 && len(handlers) == 1 {
+			return handlers[0]
+		}
+	}
+	return caddyconfig.JSON(routes, nil)
+}
+
+func TestExamplesOfTheDocumentationAdapt(t *testing.T) {
+	for name, page := range pages(t) {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			for _, f := range fencesOf(page) {
+				if f.lang == "caddyfile" && !grammar.MatchString(f.text) {
+					n++
+					example(t, f.text)
+				}
+			}
+			if n == 0 && (name == "README.md" || name == filepath.Join("docs", "json.md")) {
+				t.Error("no examples")
+			}
+		})
+	}
+}
+
+// JSON that stands behind an example, with nothing between, says the same.
+func TestJSONOfTheDocumentationIsThatOfTheCaddyfile(t *testing.T) {
+	for name, page := range pages(t) {
+		t.Run(name, func(t *testing.T) {
+			all := fencesOf(page)
+			for i := len(all) - 1; i > 0; i-- { // from the end, so that places stay right
+				twin, f := all[i], all[i-1]
+				between := strings.TrimSpace(string(page[f.end:twin.begin]))
+				if f.lang != "caddyfile" || grammar.MatchString(f.text) || twin.lang != "json" || !strings.Contains(twin.text, `"handler"`) || between != "```\n\n```json" {
+					continue
+				}
+				raw := example(t, f.text)
+				if *updateDocs && name != "README.md" {
+					var pretty bytes.Buffer
+					if err := json.Indent(&pretty, raw, "", "  "); err != nil {
+						t.Fatal(err)
+					}
+					pretty.WriteByte('\n')
+					page = append(page[:twin.begin:twin.begin], append(pretty.Bytes(), page[twin.end:]...)...)
+					continue
+				}
+				if got, want := canonical(t, []byte(twin.text)), canonical(t, raw); got != want {
+					t.Errorf("the page says\n%s\nbut the Caddyfile is\n%s", got, want)
+				}
+			}
+			if *updateDocs && name != "README.md" {
+				if err := os.WriteFile(name, page, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// canonical is JSON with its members sorted.
+func canonical(t *testing.T, text []byte) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	pretty, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pretty)
+}
+
+// A handler in JSON has only fields that the handler knows.
+func TestHandlersInTheDocumentationAreKnown(t *testing.T) {
+	n := 0
+	for name, page := range pages(t) {
+		for _, f := range fencesOf(page) {
+			var h map[string]json.RawMessage
+			if f.lang != "json" || json.Unmarshal([]byte(f.text), &h) != nil || h["handler"] == nil {
+				continue
+			}
+			n++
+			var handler string
+			if err := json.Unmarshal(h["handler"], &handler); err != nil {
+				t.Fatal(err)
+			}
+			info, err := caddy.GetModule("http.handlers." + handler)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			delete(h, "handler")
+			text, err := json.Marshal(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := caddy.StrictUnmarshalJSON(text, info.New()); err != nil {
+				t.Errorf("%s: %s: %v", name, handler, err)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no handlers")
+	}
+}

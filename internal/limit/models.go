@@ -1,0 +1,175 @@
+package limit
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
+)
+
+// ModelBlock is limits of the models that its globs match. A model belongs to the
+// first block that has a glob for it.
+type ModelBlock struct {
+	// Match are globs of models' names, in which `*` stands for any characters, `/` too.
+	// They are compared without regard to case, with the name as it was sent and with
+	// its normal form: without the path and the provider before it, Bedrock's geography,
+	// OpenRouter's variant and one date behind it. At least one.
+	Match []string `json:"match,omitempty"`
+	// Limits are the rules. At least one.
+	Limits []Rule `json:"limits,omitempty"`
+	// PerModel counts each model of the block apart, by its normal form; without it all
+	// count together. A consumer has counters for 100 models at most, beside those that
+	// are matched without a `*`; what is more counts together as `other`. Default: false.
+	PerModel bool `json:"per_model,omitempty"`
+	// Type is what answers call the kind of these models. Default: by the API, `text`,
+	// `embedding`, `image` or `audio`.
+	Type string `json:"type,omitempty"`
+}
+
+// block is a model block that is ready to be checked.
+type block struct {
+	globs    []modelname.Glob
+	words    string // the globs: `(qwen* glm*)`
+	id       string // the same for the same globs
+	rules    []*rule
+	perModel bool
+	kind     string // type
+	own      ownRules
+}
+
+// maxGlobs bounds the globs of a block, and maxGlob each.
+const (
+	maxGlobs = 256
+	maxGlob  = 256
+)
+
+// block compiles a block. Globs of the blocks before are in seen.
+func (c *Config) block(mb *ModelBlock, seen map[string]bool, zone *time.Location, k *Kind) (*block, error) {
+	if err := mb.check(); err != nil {
+		return nil, err
+	}
+	b := &block{perModel: mb.PerModel, kind: mb.Type, words: "(" + strings.Join(mb.Match, " ") + ")"}
+	names := make([]string, 0, len(mb.Match))
+	for _, s := range mb.Match {
+		g := modelname.NewGlob(s)
+		name := g.String()
+		if seen[name] {
+			return nil, fmt.Errorf("model %q stands here twice, and a model belongs to the first block alone", s)
+		}
+		seen[name] = true
+		names = append(names, name)
+		b.globs = append(b.globs, g)
+	}
+	slices.Sort(names)
+	b.id = blockID(names)
+	rules, err := c.rules(mb.Limits, zone, k)
+	if err != nil {
+		return nil, err
+	}
+	for _, ru := range rules {
+		ru.block = b
+		ru.words += " " + b.words
+		ru.store.ID += b.id
+		ru.fixed = newFixedHeaders(ru)
+	}
+	b.rules = rules
+	return b, nil
+}
+
+// check checks a block by itself.
+func (mb *ModelBlock) check() error {
+	switch {
+	case len(mb.Match) == 0:
+		return errors.New("model needs a glob, such as `model qwen*`")
+	case len(mb.Match) > maxGlobs:
+		return fmt.Errorf("model has more than %d globs", maxGlobs)
+	case len(mb.Limits) == 0:
+		return fmt.Errorf("model %s needs at least one limit", strings.Join(mb.Match, " "))
+	}
+	for _, s := range mb.Match {
+		if s == "" || len(s) > maxGlob || strings.ContainsFunc(s, notInGlob) {
+			return fmt.Errorf("model %q is not a name or a glob such as qwen*", s)
+		}
+	}
+	if mb.Type != "" && (len(mb.Type) > maxType || strings.ContainsFunc(mb.Type, notInType)) {
+		return fmt.Errorf("type %q is not a word such as text, embedding, image, audio or video", mb.Type)
+	}
+	return nil
+}
+
+// notInGlob tells of characters that no model's name has, and that could not stand in
+// the header fields that name the rule.
+func notInGlob(r rune) bool {
+	return r <= ' ' || r > '~' || strings.ContainsRune(`"\(){}`, r)
+}
+
+// maxType bounds the word for a kind of models.
+const maxType = 32
+
+func notInType(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
+}
+
+// idMost is the length of the globs that are written in a counter's name as they are.
+const idMost = 64
+
+// blockID is what the names of a block's counters end with. No two lists of globs have
+// the same.
+func blockID(names []string) string {
+	var b strings.Builder
+	for i, name := range names {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(url.PathEscape(name))
+	}
+	if b.Len() > idMost {
+		sum := sha256.Sum256([]byte(b.String()))
+		return " [#" + base64.RawURLEncoding.EncodeToString(sum[:16]) + "]"
+	}
+	return " [" + b.String() + "]"
+}
+
+// blockOf is the block that a model belongs to, nil if it is in none. exact is the name
+// in the config, where it stands there as it is.
+func (s *ruleset) blockOf(forms []string) (b *block, exact string) {
+	for _, b := range s.blocks {
+		var found bool
+		for _, g := range b.globs {
+			if !g.MatchAny(forms) {
+				continue
+			}
+			if found = true; g.Exact() {
+				return b, g.String()
+			}
+		}
+		if found {
+			return b, ""
+		}
+	}
+	return nil, ""
+}
+
+// unlisted refuses a model that is in no block. A caller for whom there are no blocks
+// but limits is limited in all models.
+func (l *Limiter) unlisted(s *ruleset) bool {
+	return l.config.Unlisted == "deny" && (len(s.blocks) > 0 || len(s.rules) == 0)
+}
+
+func modelNotAllowed(named bool) *Refusal {
+	f := &Refusal{
+		Status: http.StatusForbidden, Code: "model_not_allowed", Type: "permission_error", Param: "model",
+		Message: "this gateway does not allow the model of this call",
+	}
+	if !named {
+		f.Message = "this gateway allows only calls that name a model"
+	}
+	return f
+}

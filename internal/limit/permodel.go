@@ -1,0 +1,240 @@
+package limit
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// Models that are counted apart need a bound, for clients choose their names. The store
+// keeps it: beside a consumer's counters stand one for each name, which goes up to 1, and
+// one for all of them, which goes up to modelsMost. A name that is new is charged to both
+// at once or to neither, so that all replicas agree on which names there are, and a name
+// that comes too late leaves nothing behind.
+
+const (
+	// modelsMost is how many models a consumer has counters for, beside those that the
+	// config names.
+	modelsMost = 100
+	// namesLive is the window in which so many names are new. A name that is used on
+	// takes one of the next window.
+	namesLive = 31 * 24 * time.Hour
+	// otherModels is what the models that share counters are called.
+	otherModels = "other"
+)
+
+// names are the window of the counters of names, and the rule of all of them.
+var (
+	namesWindow = mustFixed(namesLive)
+	allNames    = &store.Rule{ID: "models", Window: namesWindow}
+)
+
+func mustFixed(d time.Duration) *store.Window {
+	w, err := store.Fixed(d)
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+// slot is the name of the counters of one model of a block: a model's, or none for those
+// that share.
+type slot struct {
+	model string
+	other bool
+}
+
+// slot finds the counters of a model; normal is its name and exact the one that the
+// config gives it, if it does.
+func (l *Limiter) slot(ctx context.Context, e store.Entity, known bool, normal, exact string) (slot, error) {
+	if exact != "" {
+		return slot{model: exact}, nil
+	}
+	name := unique.Make(bounded(normal)).Value() // which must not keep a request alive
+	c := acquainted.of(e)
+	now := time.Now()
+	if own, full := c.knows(name, now); own || full {
+		return slot{model: name, other: !own}, nil
+	}
+	own, until, err := l.enroll(ctx, e, known, name)
+	if err != nil {
+		return slot{}, err
+	}
+	if own {
+		c.meet(name, until)
+	}
+	return slot{model: name, other: !own}, nil
+}
+
+// enroll asks the store whether a model has counters of its own, and until when that
+// holds.
+func (l *Limiter) enroll(ctx context.Context, e store.Entity, known bool, name string) (own bool, until time.Time, err error) {
+	one := &store.Rule{ID: "model " + name, Window: namesWindow}
+	res := store.Reservation{
+		Entity: e, Known: known, Lease: l.app.Leases().Lease(),
+		Takes: []store.Take{
+			{Rule: allNames, Limit: modelsMost, Need: 1, Charge: 1},
+			{Rule: one, Limit: 1, Need: 1, Charge: 1},
+		},
+	}
+	results := make([]store.Result, len(res.Takes))
+	start := time.Now()
+	t, err := l.app.Counters().Reserve(ctx, &res, results)
+	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
+	if err != nil {
+		return false, until, err
+	}
+	if t != nil {
+		l.app.Leases().Settle(t, []int64{1, 1})
+		return true, results[1].ResetAt, nil
+	}
+	return results[1].Used > 0, results[1].ResetAt, nil
+}
+
+// ownRules are the rules of the models of a block that are counted apart. Those that were
+// not used for long are forgotten: the old ones, when there are enough young ones.
+type ownRules struct {
+	mu         sync.RWMutex
+	young, old map[slot][]*rule
+}
+
+// ownMost is how many models a block has rules ready for.
+const ownMost = 1000
+
+// rulesOf are the rules that count a model. Those that share have one name.
+func (b *block) rulesOf(s slot) []*rule {
+	if s.other {
+		s.model = otherModels
+	}
+	o := &b.own
+	o.mu.RLock()
+	ready := o.young[s]
+	o.mu.RUnlock()
+	if ready != nil {
+		return ready
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ready := o.young[s]; ready != nil {
+		return ready
+	}
+	rules := o.old[s]
+	if rules == nil {
+		rules = b.rulesFor(s)
+	}
+	if o.young == nil || len(o.young) >= ownMost {
+		o.old, o.young = o.young, make(map[slot][]*rule)
+	}
+	o.young[s] = rules
+	return rules
+}
+
+// rulesFor makes the rules of one model. The name stands last in that of the counter, so
+// that it can be any.
+func (b *block) rulesFor(s slot) []*rule {
+	rules := make([]*rule, len(b.rules))
+	for i, ru := range b.rules {
+		own, counter := *ru, *ru.store
+		own.model = s.model
+		if s.other {
+			counter.ID += "~"
+		} else {
+			counter.ID += "=" + s.model
+		}
+		own.store = &counter
+		rules[i] = &own
+	}
+	return rules
+}
+
+// acquaintance is what this process has seen of the calls of an entity.
+type acquaintance struct {
+	mu    sync.Mutex
+	group string
+	named []enrolled
+}
+
+// enrolled is a model that has counters of its own until the store says so again.
+type enrolled struct {
+	model string
+	until int64 // Unix milliseconds
+}
+
+// knows tells whether a model has counters of its own, and whether there can be no more.
+// The store is not asked beyond the bound that it keeps itself: one that counts by itself
+// for a while, because it cannot reach its server, may not know who is enrolled.
+func (c *acquaintance) knows(model string, now time.Time) (known, full bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := now.UnixMilli()
+	c.named = slices.DeleteFunc(c.named, func(n enrolled) bool { return n.until <= at })
+	return slices.ContainsFunc(c.named, func(n enrolled) bool { return n.model == model }), len(c.named) >= modelsMost
+}
+
+func (c *acquaintance) meet(model string, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.ContainsFunc(c.named, func(n enrolled) bool { return n.model == model }) {
+		c.named = append(c.named, enrolled{model, until.UnixMilli()})
+	}
+}
+
+// models are the names that have counters of their own.
+func (c *acquaintance) models() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := make([]string, 0, len(c.named))
+	for _, n := range c.named {
+		names = append(names, n.model)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// acquaintances are the entities of this process, through all configs. Those that were
+// not used for long are forgotten, as of tracks.
+type acquaintances struct {
+	mu         sync.RWMutex
+	young, old map[store.Entity]*acquaintance
+}
+
+var acquainted acquaintances
+
+// of returns that of an entity, a new one if there is none.
+func (as *acquaintances) of(e store.Entity) *acquaintance {
+	as.mu.RLock()
+	met := as.young[e]
+	as.mu.RUnlock()
+	if met != nil {
+		return met
+	}
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if c := as.young[e]; c != nil {
+		return c
+	}
+	c := as.old[e]
+	if c == nil {
+		c = new(acquaintance)
+	}
+	if as.young == nil || len(as.young) >= tracksMost {
+		as.old, as.young = as.young, make(map[store.Entity]*acquaintance)
+	}
+	as.young[e] = c
+	return c
+}
+
+// look returns that of an entity, nil if there is none.
+func (as *acquaintances) look(e store.Entity) *acquaintance {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	if c := as.young[e]; c != nil {
+		return c
+	}
+	return as.old[e]
+}

@@ -1,0 +1,52 @@
+package modelname
+
+import (
+	"slices"
+	"strings"
+)
+
+// Glob is a pattern in lower case, cut at its stars; "*" stands for any characters, "/"
+// too.
+type Glob []string
+
+// NewGlob reads a pattern.
+func NewGlob(s string) Glob { return strings.Split(strings.ToLower(s), "*") }
+
+// Exact reports whether the pattern is a name: it has no star.
+func (g Glob) Exact() bool { return len(g) == 1 }
+
+// String is the pattern, in lower case.
+func (g Glob) String() string { return strings.Join(g, "*") }
+
+// Literals is how many characters are no stars.
+func (g Glob) Literals() int {
+	n := 0
+	for _, part := range g {
+		n += len(part)
+	}
+	return n
+}
+
+// Match reports whether s, in lower case, is of the pattern. Each inner part is taken
+// where it first occurs, so that no input takes long.
+func (g Glob) Match(s string) bool {
+	if len(g) == 1 {
+		return s == g[0]
+	}
+	first, last := g[0], g[len(g)-1]
+	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, part := range g[1 : len(g)-1] {
+		_, rest, found := strings.Cut(s, part)
+		if !found {
+			return false
+		}
+		s = rest
+	}
+	return true
+}
+
+// MatchAny reports whether one of the forms of a name is of the pattern.
+func (g Glob) MatchAny(forms []string) bool { return slices.ContainsFunc(forms, g.Match) }

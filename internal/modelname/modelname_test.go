@@ -1,0 +1,110 @@
+package modelname
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestNormal(t *testing.T) {
+	for _, tc := range []struct{ name, want string }{
+		{"gpt-4o", "gpt-4o"},
+		{"GPT-4o", "gpt-4o"},
+		{" gpt-4o ", "gpt-4o"},
+		{"gpt-4o-2024-08-06", "gpt-4o"},
+		{"gpt-4-0613", "gpt-4-0613"}, // four digits are another model
+		{"claude-sonnet-4-5-20250929", "claude-sonnet-4-5"},
+		{"claude-sonnet-4-5@20250929", "claude-sonnet-4-5"},
+		{"claude-sonnet-4-5@default", "claude-sonnet-4-5"},
+		{"models/gemini-2.5-pro", "gemini-2.5-pro"},
+		{"publishers/google/models/gemini-2.5-pro", "gemini-2.5-pro"},
+		{"projects/p/locations/l/publishers/google/models/gemini-2.5-pro", "gemini-2.5-pro"},
+		{"openai/gpt-4o-2024-08-06", "gpt-4o"},
+		{"openrouter/qwen/qwen-max:nitro", "qwen-max"},
+		{"us.anthropic.claude-3-haiku-20240307-v1:0", "anthropic.claude-3-haiku-20240307-v1:0"},
+		{"bedrock/global.anthropic.claude-sonnet-4-5-20250929", "anthropic.claude-sonnet-4-5"},
+		{"arn:aws:bedrock:us-east-1:1:inference-profile/us.amazon.nova-lite-v1:0", "amazon.nova-lite-v1:0"},
+		{"arn:aws:bedrock:us-east-1::foundation-model/amazon.nova-lite-v1:0", "amazon.nova-lite-v1:0"},
+		{"arn:aws:bedrock:us-east-1:1:application-inference-profile/x1", "arn:aws:bedrock:us-east-1:1:application-inference-profile/x1"},
+		{"qwen%2Fqwen-max", "qwen-max"},
+		{"a/", "a/"},
+		{"-2024-08-06", "-2024-08-06"},
+		{"", ""},
+	} {
+		if got := Normal(tc.name); got != tc.want {
+			t.Errorf("Normal(%q) = %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestFormsAreTheNameAsSentAndMoreAndMoreBare(t *testing.T) {
+	want := []string{
+		"bedrock/us.anthropic.claude-x-20250101", "us.anthropic.claude-x-20250101",
+		"anthropic.claude-x-20250101", "anthropic.claude-x",
+	}
+	if got := Forms("Bedrock/us.anthropic.Claude-X-20250101"); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestGlobs(t *testing.T) {
+	for _, tc := range []struct {
+		glob, name string
+		want       bool
+	}{
+		{"gpt-4o", "gpt-4o", true},
+		{"gpt-4o", "gpt-4o-mini", false},
+		{"GPT-*", "gpt-4o", true},
+		{"*", "", true},
+		{"*", "a/b", true},
+		{"qwen*", "qwen/qwen-max", true},
+		{"*-mini", "gpt-4o-mini", true},
+		{"a*b*c", "a.b.c", true},
+		{"a*b*c", "a.c.b", false},
+		{"ab*ba", "aba", false}, // no character is taken twice
+		{"a**c", "ac", true},
+	} {
+		if got := NewGlob(tc.glob).Match(tc.name); got != tc.want {
+			t.Errorf("%q matches %q: %t, want %t", tc.glob, tc.name, got, tc.want)
+		}
+	}
+	if g := NewGlob("A*b"); g.String() != "a*b" || g.Exact() || g.Literals() != 2 || !NewGlob("a").Exact() {
+		t.Errorf("got %q of %d", g, g.Literals())
+	}
+}
+
+func TestNormalNamesAreAmongTheForms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`(models/|us\.|openai/|publishers/x/models/)?[A-Za-z0-9./:%@-]{0,20}(-2024-01-01|@default|:nitro)?`).Draw(t, "name")
+		forms := Forms(name)
+		if forms[len(forms)-1] != Normal(name) {
+			t.Fatalf("%q: %q is not the last of %q", name, Normal(name), forms)
+		}
+		if !slices.Contains(forms, strings.ToLower(name)) {
+			t.Fatalf("%q is not among %q", name, forms)
+		}
+		for i, f := range forms {
+			if slices.Contains(forms[:i], f) {
+				t.Fatalf("%q twice in %q", f, forms)
+			}
+		}
+	})
+}
+
+func FuzzForms(f *testing.F) {
+	for _, s := range []string{"", "gpt-4o-2024-08-06", "%", "arn:aws:bedrock:::foundation-model/", "publishers//models/", "us.:nitro"} {
+		f.Add(s, "a*b")
+	}
+	f.Fuzz(func(t *testing.T, name, pattern string) {
+		forms := Forms(name)
+		g := NewGlob(pattern)
+		if g.Match(strings.ToLower(name)) && !g.MatchAny(forms) {
+			t.Errorf("%q matches %q as it was sent, and not by its forms %q", pattern, name, forms)
+		}
+		if len(forms) > 6 {
+			t.Errorf("%q has %d forms", name, len(forms))
+		}
+	})
+}

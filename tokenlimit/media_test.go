@@ -1,0 +1,130 @@
+package tokenlimit_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// wav is a recording of silence of so many milliseconds, at 8 kHz and 8 bits.
+func wav(millis int) []byte {
+	data := make([]byte, 8*millis)
+	var b bytes.Buffer
+	b.WriteString("RIFF")
+	_ = binary.Write(&b, binary.LittleEndian, uint32(36+len(data)))
+	b.WriteString("WAVEfmt ")
+	for _, v := range []any{uint32(16), uint16(1), uint16(1), uint32(8000), uint32(8000), uint16(1), uint16(8)} {
+		_ = binary.Write(&b, binary.LittleEndian, v)
+	}
+	b.WriteString("data")
+	_ = binary.Write(&b, binary.LittleEndian, uint32(len(data)))
+	b.Write(data)
+	return b.Bytes()
+}
+
+// transcribe sends a recording; headers are name, value, ….
+func (q *quotas) transcribe(app string, recording []byte, headers ...string) *httptest.ResponseRecorder {
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	if err := form.WriteField("model", "whisper-1"); err != nil {
+		q.t.Fatal(err)
+	}
+	part, err := form.CreateFormFile("file", "a.wav")
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	if _, err := part.Write(recording); err != nil {
+		q.t.Fatal(err)
+	}
+	if err := form.Close(); err != nil {
+		q.t.Fatal(err)
+	}
+	return q.do("POST", "/v1/audio/transcriptions", b.String(), append(headers, "X-App", app, "Content-Type", form.FormDataContentType())...)
+}
+
+func TestSecondsOfRecordings(t *testing.T) { // 9
+	const rule = "audio_seconds per day (whisper*)"
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model whisper* {\nlimit 60 audio_seconds per day\n}")
+		called := 0
+		said := ""
+		answer = func(w http.ResponseWriter, r *http.Request) error {
+			called++
+			return reply(http.StatusOK, `{"text":"hello"`+said+`}`)(w, r)
+		}
+		for _, tc := range []struct {
+			name    string
+			headers []string
+			status  int
+			code    string
+			used    float64
+		}{
+			{"measured", nil, 200, "", 10.5},
+			{"more than measured is believed", []string{"X-Audio-Duration", "11"}, 200, "", 11},
+			{"less is not", []string{"X-Audio-Duration", "0.1"}, 200, "", 10.5},
+			{"negative", []string{"X-Audio-Duration", "-5"}, 400, "invalid_duration", 0},
+			{"no number", []string{"X-Audio-Duration", "NaN"}, 400, "invalid_duration", 0},
+			{"huge", []string{"X-Audio-Duration", "1e300"}, 400, "invalid_duration", 0},
+			{"more than the limit", []string{"X-Audio-Duration", "61"}, 400, "request_too_large", 0},
+		} {
+			before := called
+			w := q.transcribe(tc.name, wav(10_500), tc.headers...)
+			if w.Code != tc.status || code(w) != tc.code || (called > before) != (tc.status == 200) {
+				t.Errorf("%s: got %d and %s, called %t", tc.name, w.Code, w.Body, called > before)
+			}
+			q.uses(strings.ReplaceAll(tc.name, " ", "%20"), rule, tc.used)
+		}
+
+		want(t, q.transcribe("alice", wav(40_000)), 200)
+		w := q.transcribe("alice", wav(20_001))
+		want(t, w, 429)
+		has(t, w, "X-RateLimit-Unit", "audio_seconds", "X-RateLimit-Model-Type", "audio", "X-RateLimit-Limit", "60")
+		want(t, q.transcribe("bob", wav(20_001)), 200)
+
+		// the answer knows better
+		said = `,"duration":12.25,"task":"transcribe"`
+		want(t, q.transcribe("alice", wav(20_000)), 200)
+		q.uses("alice", rule, 52.25)
+
+		// what nobody can tell is not free
+		w = q.transcribe("carol", []byte("no recording at all"))
+		if want(t, w, 400); code(w) != "duration_unknown" {
+			t.Errorf("got %s", w.Body)
+		}
+		want(t, q.transcribe("carol", []byte("no recording at all"), "X-Audio-Duration", "5"), 200)
+		q.uses("carol", rule, 12.25)
+		want(t, q.ask("carol", "gpt-4o", "", "X-Audio-Duration", "nonsense"), 200) // nothing counts it
+	})
+}
+
+func TestDurationsOfClientsAreNotTrusted(t *testing.T) {
+	q := quotasOf(t, "", "untrusting", "limit 60 audio_seconds per day")
+	answer = reply(http.StatusOK, `{"text":"hello"}`)
+	want(t, q.transcribe("alice", wav(10_000), "X-Audio-Duration", "60"), 200)
+	q.uses("alice", "audio_seconds per day", 10)
+	want(t, q.transcribe("alice", []byte("no recording at all"), "X-Audio-Duration", "1"), 400)
+}
+
+func TestPicturesThatAreMade(t *testing.T) {
+	const rule = "images per day (gpt-image*)"
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model gpt-image* {\nlimit 5 images per day\n}")
+		draw := func(app string, n, made int) *httptest.ResponseRecorder {
+			answer = reply(http.StatusOK, `{"created":1,"data":[`+strings.TrimSuffix(strings.Repeat(`{"b64_json":"AAAA"},`, made), ",")+`]}`)
+			return q.do("POST", "/v1/images/generations", fmt.Sprintf(`{"model":"gpt-image-1","prompt":"a cat","n":%d}`, n), "X-App", app)
+		}
+		want(t, draw("alice", 4, 2), 200)
+		q.uses("alice", rule, 2) // two were not made
+		want(t, draw("alice", 4, 4), 429)
+		want(t, draw("alice", 3, 3), 200)
+		q.uses("alice", rule, 5)
+		want(t, draw("alice", 1, 1), 429)
+		want(t, draw("bob", 5, 5), 200)
+		want(t, draw("carol", 6, 6), 400)
+	})
+}

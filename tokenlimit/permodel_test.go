@@ -1,0 +1,143 @@
+package tokenlimit_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
+)
+
+func TestNamesOfOneModelHaveOneCounter(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model gpt-4o {\nlimit 99 requests per day\nper_model\n}\nmodel * {\nlimit 99 requests per day\nper_model\n}")
+		for _, name := range []string{"gpt-4o", "GPT-4o", "openai/gpt-4o", "gpt-4o-2024-08-06", "openrouter/openai/gpt-4o:nitro"} {
+			want(t, q.ask("alice", name, ""), 200)
+		}
+		for _, name := range []string{"gpt-4o-mini", "models/gpt-4o-mini", "gpt-4o-mini-2024-07-18"} {
+			want(t, q.ask("alice", name, ""), 200)
+		}
+		want(t, q.do("POST", "/openai/deployments/gpt-4o-mini/chat/completions", `{"messages":[]}`, "X-App", "alice"), 200)
+		want(t, q.do("POST", "/v1beta/models/gemini-2.5-pro:generateContent", `{"contents":[]}`, "X-App", "alice"), 200)
+		want(t, q.do("POST", "/model/eu.amazon.nova-lite-v1%3A0/converse", `{"messages":[]}`, "X-App", "alice"), 200)
+		q.uses("alice", "requests per day (gpt-4o) [gpt-4o]", 5)
+		q.uses("alice", "requests per day (*) [gpt-4o-mini]", 4)
+		q.uses("alice", "requests per day (*) [gemini-2.5-pro]", 1)
+		q.uses("alice", "requests per day (*) [amazon.nova-lite-v1:0]", 1)
+	})
+}
+
+func TestAModelInAFormBelongsToItsBlock(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model whisper* {\nlimit 1 requests per day\n}")
+		form := "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\nRIFF\r\n--b--\r\n"
+		for _, status := range []int{200, 429} {
+			want(t, q.do("POST", "/v1/audio/transcriptions", form, "X-App", "alice", "Content-Type", "multipart/form-data; boundary=b"), status)
+		}
+	})
+}
+
+// A client that invents names gets a hundred counters and one that the rest share,
+// however many it invents, and takes none from models that the config names.
+func TestInventedModelsAreBounded(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model qwen-max * {\nlimit 3 requests per day\nper_model\n}")
+		for i := range 100 {
+			want(t, q.ask("alice", fmt.Sprint("m", i), ""), 200)
+		}
+		for i := range 3 {
+			want(t, q.ask("alice", fmt.Sprint("late", i), ""), 200)
+		}
+		want(t, q.ask("alice", "later", ""), 429)
+		want(t, q.ask("alice", "m7", ""), 200)
+		want(t, q.ask("alice", "qwen-max", ""), 200)
+		want(t, q.ask("bob", "later", ""), 200)
+		q.uses("alice", "requests per day (qwen-max *) [other]", 3)
+		q.uses("alice", "requests per day (qwen-max *) [m7]", 2)
+		q.uses("alice", "requests per day (qwen-max *) [qwen-max]", 1)
+		if n := len(q.rows("alice")); n != 102 {
+			t.Errorf("got %d counters, want 102", n)
+		}
+	})
+}
+
+// What is in Redis is bounded, too, and ends.
+func TestInventedModelsLeaveNothingInRedis(t *testing.T) {
+	srv := redistest.Start(t)
+	q := quotasOf(t, redisGlobal(srv), "invented", "model * {\nlimit 1k requests per hour\nper_model\n}")
+	for i := range 100 {
+		want(t, q.ask("alice", fmt.Sprint("m", i), ""), 200)
+	}
+	q.uses("alice", "requests per hour (*) [m99]", 1)
+	client, ctx := srv.Client(), context.Background()
+	size := func() (fields int64) {
+		keys, err := client.Keys(ctx, "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if ttl := client.TTL(ctx, key).Val(); ttl <= 0 || ttl > 65*24*time.Hour {
+				t.Errorf("%s lives for %s", key, ttl)
+			}
+			if strings.Contains(key, "alice") {
+				fields += client.HLen(ctx, key).Val()
+			}
+		}
+		return fields
+	}
+	before := size()
+	for i := range 150 {
+		want(t, q.ask("alice", fmt.Sprint("other", i), ""), 200)
+	}
+	q.uses("alice", "requests per hour (*) [other]", 150)
+	if after := size(); before < 200 || after > before+2 {
+		t.Errorf("%d fields became %d", before, after)
+	}
+}
+
+// A fallback is limited as if it had been called itself, and what it did is counted for
+// it alone.
+func TestFallbacksBelongToTheirBlocks(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model cheap {\nlimit 100 tokens per day\nlimit 9 requests per day\n}\nmodel dear {\nlimit 20 tokens per day\nlimit 9 requests per day\n}")
+		answer = servedBy("cheap-2025-01-01", 10, 5)
+		want(t, q.ask("alice", "cheap", `"models":["dear"],`), 200)
+		q.uses("alice", "tokens per day (cheap)", 15)
+		q.uses("alice", "requests per day (cheap)", 1)
+		q.uses("alice", "tokens per day (dear)", 0)
+		q.uses("alice", "requests per day (dear)", 0)
+
+		answer = servedBy("dear", 10, 15)
+		want(t, q.ask("alice", "cheap", `"models":["dear"],`), 200)
+		q.uses("alice", "tokens per day (cheap)", 15)
+		q.uses("alice", "tokens per day (dear)", 25)
+		w := q.ask("alice", "cheap", `"models":["dear"],`)
+		want(t, w, 429)
+		has(t, w, "X-RateLimit-Limit", "20")
+		want(t, q.ask("alice", "cheap", ""), 200)
+
+		// an answer that names neither counts for both
+		answer = servedBy("something", 5, 5)
+		want(t, q.ask("bob", "cheap", `"models":["dear"],`), 200)
+		q.uses("bob", "tokens per day (cheap)", 10)
+		q.uses("bob", "tokens per day (dear)", 10)
+
+		// what the path names is called, whatever the body says
+		answer = servedBy("cheap", 5, 6)
+		want(t, q.do("POST", "/openai/deployments/dear/chat/completions", `{"model":"cheap","max_tokens":5,"messages":[]}`, "X-App", "carol"), 200)
+		q.uses("carol", "tokens per day (dear)", 11)
+		q.uses("carol", "tokens per day (cheap)", 11)
+	})
+}
+
+func TestAnOutageOfTheStoreIsNeverSilent(t *testing.T) { // 20
+	srv := redistest.Start(t)
+	q := quotasOf(t, redisGlobal(srv), "away", "model * {\nlimit 1k tokens per day\nper_model\n}")
+	want(t, q.ask("alice", "m", ""), 200)
+	srv.Kill()
+	for _, model := range []string{"m", "never-seen"} {
+		want(t, q.ask("alice", model, ""), 503)
+	}
+}

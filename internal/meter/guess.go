@@ -2,6 +2,7 @@ package meter
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,4 +73,48 @@ func (c *Call) speaks() bool {
 // spokenTokens is what the speech of a text counts in output tokens.
 func spokenTokens(q *usage.Request) int64 {
 	return max(leastSpoken, tokensPerSpoken*min(q.TextBytes, bytesPerCharacter*q.Hints.Characters))
+}
+
+// guessPictures has the pictures that other models drew inside the call, and of which the
+// answer tells no tokens, count what they may; it tells whether there are any.
+func (c *Call) guessPictures(o *Outcome) (some bool) {
+	for i := range o.Other {
+		u := &o.Other[i].Usage
+		if u.Images <= 0 || u.Output > 0 {
+			continue
+		}
+		if !some {
+			o.Other, some = slices.Clone(o.Other), true
+			u = &o.Other[i].Usage
+		}
+		u.Output = pictureTokens(u.Images, &c.Request.Hints)
+		u.ImageOut = u.Output
+	}
+	return some
+}
+
+// mostPartial is what the unfinished pictures of a stream count at most for each that is
+// finished, by OpenAI's word: three of a hundred tokens.
+const mostPartial = 300
+
+// OutputWorst is the most that a call puts out which takes no cap, in tokens; ok is false
+// where a cap bounds it, or nothing does.
+func (c *Call) OutputWorst() (tokens int64, ok bool) {
+	if c.Endpoint.API != usage.OpenAIImages {
+		return 0, false
+	}
+	return pictureTokens(c.Request.Choices, &c.Request.Hints) + mostPartial*c.Request.Choices, true
+}
+
+// worstBytesPerSecond is how few bytes a second of a recording may take: Opus is
+// understood at 6 kbit/s.
+const worstBytesPerSecond = 750
+
+// heard is how long the recordings of a call play, in milliseconds. One whose format is
+// not known is taken for what it may be at most.
+func heard(q *usage.Request) int64 {
+	if !q.DurationUnknown {
+		return q.AudioMillis
+	}
+	return max(q.AudioMillis, q.MediaBytes*1000/worstBytesPerSecond)
 }

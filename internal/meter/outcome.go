@@ -37,6 +37,7 @@ type Outcome struct {
 	// session cost that have a price.
 	Cost       money.USD
 	CostStatus CostStatus
+	Basis      Basis
 	// Status is what the client got, or the one that the handler's error stands for. It
 	// is 0 if nothing was answered, and 499 where reverse_proxy notes that the client
 	// went away before there was an answer.
@@ -74,9 +75,12 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 	}
 	o.ServedModel, o.Other, o.Terms, o.told = report.Model, report.Other, report.Terms, report.Usage
 
+	guessed := c.guessPictures(o)
 	if report.Found && (report.Complete || report.Failed) {
 		o.Usage, o.Source = report.Usage, SourceReported
 		switch {
+		case guessed && !report.TokensUnknown:
+			o.Source = SourceEstimated
 		case report.TokensUnknown:
 			// pictures, of which the tokens were not told
 			o.Source = SourceEstimated

@@ -34,6 +34,7 @@ func (p *tariff) Price(q *Priced) (money.USD, CostStatus) {
 	if p.model != "" && p.model != q.Served && p.model != q.Requested {
 		return 7, CostUnpriced // what it says here must not count
 	}
+	q.Basis.Key = "the tariff"
 	if p.reported && q.Terms.CostKnown {
 		return q.Terms.Cost, CostReported
 	}
@@ -169,6 +170,9 @@ func TestCosts(t *testing.T) {
 			}
 			if got := logObject(r)["cost_usd"]; got != tc.log {
 				t.Errorf("the log says %v, want %v", got, tc.log)
+			}
+			if line := logObject(r); line["cost_status"] != string(tc.status) || (line["price_key"] == "the tariff") != (tc.cost > 0) {
+				t.Errorf("the log says %v by %v", line["cost_status"], line["price_key"])
 			}
 			if got := Var(r, VarCostStatus); got != string(tc.status) {
 				t.Errorf("the status is %q, want %q", got, tc.status)
@@ -355,7 +359,7 @@ func TestARecordingOfUnknownLengthIsNotFree(t *testing.T) {
 		status     CostStatus
 	}{
 		{"the answer tells its length", `{"text":"Hi","usage":{"type":"duration","seconds":3}}`, 3 * money.Dollar, CostCalculated},
-		{"the answer is text alone", `{"text":"Hi"}`, 10 * money.Dollar, CostEstimated},
+		{"the answer is text alone", `{"text":"Hi"}`, 53_333 * money.Dollar / 1000, CostEstimated},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := New()

@@ -1,7 +1,9 @@
 package pricing
 
 import (
+	"encoding/binary"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 // exchange is a call as client and upstream see it.
@@ -170,5 +173,93 @@ func TestWhatIsPresumedOfModelsWithoutAPrice(t *testing.T) {
 	}
 	if got := pricer(t, Options{Table: Builtin, Provider: "xai"}).Presume(million("m"), 1<<62, 1<<62); got < money.Dollar {
 		t.Errorf("more than can be counted is %s", got)
+	}
+}
+
+func TestPicturesOfAToolAreNotFree(t *testing.T) {
+	const (
+		request = `{"model":"gpt-5","input":"two cats","tools":[{"type":"image_generation"}]}`
+		none    = `{"object":"response","status":"completed","model":"gpt-5","usage":{"input_tokens":100,"output_tokens":100,"total_tokens":200}}`
+		drawn   = `{"object":"response","status":"completed","model":"gpt-5","output":[{"type":"image_generation_call","status":"completed","result":"aGk="},` +
+			`{"type":"image_generation_call","status":"completed","result":"aGk="}],"usage":{"input_tokens":100,"output_tokens":100,"total_tokens":200}`
+		counted = `,"tool_usage":{"image_gen":{"input_tokens":100,"output_tokens":12000,"total_tokens":12100}}`
+	)
+	for _, tc := range []struct {
+		name, answer, least, most string
+		status                    meter.CostStatus
+	}{
+		{"none", none, "0.001125", "0.001125", meter.CostCalculated},
+		{"without tokens", drawn + `}`, "0.335", "0.6", meter.CostEstimated},
+		{"without tokens, of a named model", drawn + `,"tools":[{"type":"image_generation","model":"gpt-image-1"}]}`, "0.335", "0.6", meter.CostEstimated},
+		{"with tokens", drawn + counted + `}`, "0.48", "0.4832", meter.CostCalculated},
+	} {
+		x := exchange{host: openAI, path: "/v1/responses", body: request, answer: tc.answer}
+		if got, status := x.bill(t); got < usd(t, tc.least) || got > usd(t, tc.most) || status != tc.status {
+			t.Errorf("%s: costs %s (%s), want %s to %s (%s)", tc.name, got, status, tc.least, tc.most, tc.status)
+		}
+	}
+}
+
+// form is the upload of a recording.
+func form(t *testing.T, file []byte, format string) (contents, body string) {
+	t.Helper()
+	var b strings.Builder
+	w := multipart.NewWriter(&b)
+	for _, field := range [][2]string{{"model", "whisper-1"}, {"response_format", format}} {
+		if err := w.WriteField(field[0], field[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := w.CreateFormFile("file", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	return w.FormDataContentType(), b.String()
+}
+
+func TestTheFormatOfATranscriptDoesNotChangeItsCost(t *testing.T) {
+	// ten seconds of silence: 8 kHz, one channel of a byte
+	wav := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x40\x1f\x00\x00\x01\x00\x08\x00data\x80\x38\x01\x00")
+	wav = append(wav, make([]byte, 80_000)...)
+	binary.LittleEndian.PutUint32(wav[4:], uint32(len(wav)-8))
+	for _, tc := range []struct {
+		name, format, kind, answer string
+		file                       []byte
+		want                       string
+	}{
+		{"measured", "text", "text/plain", "hello there", wav, "0.001"},
+		{"measured, as subtitles", "srt", "text/plain", "1\n00:00:00,000 --> 00:00:01,000\nHi\n", wav, "0.001"},
+		{"told by the answer", "verbose_json", "", `{"text":"hi","usage":{"type":"duration","seconds":10}}`, wav, "0.001"},
+		// at 6 kbit/s, as low as speech goes
+		{"of no known format", "text", "text/plain", "hello there", make([]byte, 75_000), "0.01"},
+	} {
+		contents, body := form(t, tc.file, tc.format)
+		x := exchange{host: openAI, path: "/v1/audio/transcriptions", contents: contents, body: body, kind: tc.kind, answer: tc.answer}
+		if got, _ := x.bill(t); got != usd(t, tc.want) {
+			t.Errorf("%s: costs %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestAPriceTellsItsBasis(t *testing.T) {
+	p := Default()
+	for _, tc := range []struct {
+		model, host, key string
+		approx           bool
+	}{
+		{"gpt-4o", openAI, "gpt-4o", false},
+		{"gpt-4o", "10.0.0.5", "gpt-4o", true}, // whose it is nobody knows
+		{"nobody-has-it", openAI, "", false},
+	} {
+		q := million(tc.model)
+		q.Host = tc.host
+		q.API = usage.UnknownAPI
+		if p.Price(q); q.Basis.Key != tc.key || q.Basis.Approx != tc.approx {
+			t.Errorf("%s at %s: %+v", tc.model, tc.host, q.Basis)
+		}
 	}
 }

@@ -127,7 +127,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		call.Refused(r, id)
 		return err
 	}
-	if f == nil && h.pricer.Denies(false) && !limit.Priceable(call, h.pricer, h.upstream()) {
+	if f == nil && h.pricer.Denies(limit.Budgeted(call)) && !h.priceable(call) {
 		f = limit.ModelNotPriced()
 	}
 	if f != nil {
@@ -148,14 +148,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // LookAhead takes from the llm app which upstream calls will come to.
 func (h *Handler) LookAhead(a llmapp.Ahead) { h.ahead.Store(&a) }
 
-// upstream is the host that calls are passed on to; empty if it is not known.
-func (h *Handler) upstream() string {
+// priceable tells whether a call has a price, here or further in.
+func (h *Handler) priceable(call *meter.Call) bool {
 	// Servers may start before the app that walks the routes.
 	_ = h.app.Routes() // a config that is wrong is not going to run
-	if a := h.ahead.Load(); a != nil {
-		return a.Upstream
-	}
-	return ""
+	p, host := limit.Foresee(h.ahead.Load(), h.pricer)
+	return limit.Priceable(call, p, host)
 }
 
 // Cleanup gives the tables back.

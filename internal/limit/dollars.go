@@ -66,8 +66,11 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	q.call.Host = host
 	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
 
-	if what := unbounded(call.Endpoint.API); what != "" && l.config.Mode == Strict {
-		return nil, notBounded(what)
+	if l.config.Mode == Strict {
+		q.input = w.input
+		if what := q.unbounded(); what != "" {
+			return nil, notBounded(what)
+		}
 	}
 	in, out := call.ExpectedInput(), call.ExpectedOutput()
 	unpriced := false
@@ -85,7 +88,6 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	case !q.known:
 		q.hold = q.owed
 	case l.config.Mode == Strict:
-		q.input = w.input
 		q.hold = q.worst(w.output)
 		if w.writeCap {
 			q.more = max(q.worst(w.output+w.more)-q.hold, 0)
@@ -98,12 +100,15 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	return q, nil
 }
 
-// unbounded is what calls of an API are billed by that their requests do not bound; empty
-// if there is nothing.
-func unbounded(api usage.API) string {
-	switch api {
+// unbounded is what the call is billed by that its request does not bound; empty if there
+// is nothing.
+func (q *quote) unbounded() string {
+	switch q.call.API {
 	case usage.OpenAIAudio:
-		return "the length of a recording"
+		if q.call.Hints.Characters > 0 && q.worst(0) == q.worst(mostCap) {
+			return "" // by the character
+		}
+		return sound(q.of.Request)
 	case usage.MistralOCR:
 		return "the number of pages"
 	case usage.CohereRerank:
@@ -136,7 +141,15 @@ func (q *quote) worst(output int64) (most int64) {
 	p := q.call
 	for _, m := range q.models {
 		p.Requested = m
-		if usd, ok := q.pricer.Worst(&p, q.input, output); ok {
+		usd, ok := q.pricer.Worst(&p, q.input, output)
+		if ok {
+			most = max(most, int64(usd))
+		}
+		if ok && p.Usage.Images > 0 && p.Hints != (usage.Hints{}) {
+			// The row of a size has no price for tokens, which may be what is billed.
+			unsized := p
+			unsized.Hints.ImageSize, unsized.Hints.ImageQuality = "", ""
+			usd, _ = q.pricer.Worst(&unsized, q.input, output)
 			most = max(most, int64(usd))
 		}
 	}
@@ -153,11 +166,23 @@ func (q *quote) typical() int64 {
 		in, out = out, in
 	}
 	var hold money.USD
+	usual := *q
+	usual.call = ordinary(&q.call)
 	for _, m := range q.models {
-		usd, _ := q.price(m, in, out)
+		usd, _ := usual.price(m, in, out)
 		hold = max(hold, usd)
 	}
 	return int64(hold)
+}
+
+// ordinary is a call that asks for no more than calls usually do of what is not billed by
+// the token: nobody may lock others out of a budget by asking for a thousand pictures.
+func ordinary(p *meter.Priced) meter.Priced {
+	q := *p
+	q.Usage.Images = min(q.Usage.Images, 1)
+	q.Usage.AudioMillis = min(q.Usage.AudioMillis, 60_000)
+	q.Hints.Characters = min(q.Hints.Characters, 1_000)
+	return q
 }
 
 // outputWithin is the most output of each answer that costs no more than so many
@@ -239,6 +264,16 @@ func (e *entry) amount(i int, o *meter.Outcome, all *usage.Usage) int64 {
 	default:
 		return u.Of(&used)
 	}
+}
+
+// Budgeted tells whether a limit in dollars that can refuse has admitted the call.
+func Budgeted(call *meter.Call) bool {
+	for _, each := range call.Entries() {
+		if e, ok := each.(*entry); ok && e.quote != nil && e.l.enforced {
+			return true
+		}
+	}
+	return false
 }
 
 // Priceable tells whether all models that a call may use have a price, or need none. host

@@ -131,7 +131,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		call.Refused(r, id)
 		return err
 	}
-	if f == nil && h.pricer.Denies(false) && !limit.Priceable(call, h.pricer, h.upstream()) {
+	if f == nil && h.denies(call) {
 		f = limit.ModelNotPriced()
 	}
 	if f != nil {
@@ -152,14 +152,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // LookAhead takes from the llm app which upstream calls will come to.
 func (h *Handler) LookAhead(a llmapp.Ahead) { h.ahead.Store(&a) }
 
-// upstream is the host that calls are passed on to; empty if it is not known.
-func (h *Handler) upstream() string {
+// denies tells whether a call is to be refused since it has no price, here or further in.
+func (h *Handler) denies(call *meter.Call) bool {
+	own := meter.Pricer(h.pricer)
+	if outer := call.Pricer(); h.bare() && outer != nil {
+		own = outer // has the last word here
+	}
+	if !own.Denies(limit.Budgeted(call)) {
+		return false
+	}
 	// Servers may start before the app that walks the routes.
 	_ = h.app.Routes() // a config that is wrong is not going to run
-	if a := h.ahead.Load(); a != nil {
-		return a.Upstream
-	}
-	return ""
+	p, host := limit.Foresee(h.ahead.Load(), own)
+	return !limit.Priceable(call, p, host)
 }
 
 // Cleanup gives the tables back.

@@ -39,6 +39,7 @@ func parseDollars(s string) (int64, error) {
 // to admit the call.
 type quote struct {
 	pricer meter.Pricer
+	of     *meter.Call
 	models []string // that may serve the call; the requested one first
 	call   meter.Priced
 	known  bool // at least one has a price
@@ -46,7 +47,7 @@ type quote struct {
 	input, choices int64 // tokens at worst, and answers
 	hold           int64 // picodollars to hold while the call is under way
 	more           int64 // what else may be held so that a cap can be written in
-	owed           int64 // to charge if the call turns out to have no price
+	owed           int64 // to charge if the call turns out to have no price, and does not say what it used
 }
 
 // quote asks what a call may cost. A call is refused that has no price, unless the
@@ -61,17 +62,20 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	if uncounted(call) {
 		return nil, nil
 	}
-	q := &quote{pricer: p, call: call.Priced(), choices: max(call.Request.Choices, 1)}
+	q := &quote{pricer: p, of: call, call: call.Priced(), choices: max(call.Request.Choices, 1)}
 	q.call.Host = host
 	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
 
-	if what := unbounded(call.Endpoint.API); what != "" && l.config.Mode == Strict {
-		return nil, notBounded(what)
+	if l.config.Mode == Strict {
+		q.input = w.input
+		if what := q.unbounded(); what != "" {
+			return nil, notBounded(what)
+		}
 	}
 	in, out := call.ExpectedInput(), call.ExpectedOutput()
 	unpriced := false
 	for _, m := range q.models {
-		usd, ok := q.price(call, m, in, out)
+		usd, ok := q.price(m, in, out)
 		unpriced = unpriced || !ok
 		q.known = q.known || ok
 		q.owed = max(q.owed, int64(usd))
@@ -80,27 +84,31 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 		return nil, ModelNotPriced()
 	}
 	switch {
-	case !q.known || l.config.Mode == ChargeAfter:
+	case l.config.Mode == ChargeAfter:
+	case !q.known:
+		q.hold = q.owed
 	case l.config.Mode == Strict:
-		q.input = w.input
 		q.hold = q.worst(w.output)
 		if w.writeCap {
 			q.more = max(q.worst(w.output+w.more)-q.hold, 0)
 		}
 	case l.shared:
-		q.hold = q.typical(call)
+		q.hold = q.typical()
 	default:
 		q.hold = q.owed
 	}
 	return q, nil
 }
 
-// unbounded is what calls of an API are billed by that their requests do not bound; empty
-// if there is nothing.
-func unbounded(api usage.API) string {
-	switch api {
+// unbounded is what the call is billed by that its request does not bound; empty if there
+// is nothing.
+func (q *quote) unbounded() string {
+	switch q.call.API {
 	case usage.OpenAIAudio:
-		return "the length of a recording"
+		if q.call.Hints.Characters > 0 && q.worst(0) == q.worst(mostCap) {
+			return "" // by the character
+		}
+		return sound(q.of.Request)
 	case usage.MistralOCR:
 		return "the number of pages"
 	case usage.CohereRerank:
@@ -111,19 +119,20 @@ func unbounded(api usage.API) string {
 }
 
 // price is what a call of a model is thought to cost that uses so many tokens. ok is
-// false where it has no price. A model that is billed by something else than tokens is
-// taken for what that is known of, or for what its calls usually cost.
-func (q *quote) price(call *meter.Call, model string, input, output int64) (usd money.USD, ok bool) {
+// false where it has no price, and usd then what such calls are presumed to cost. A model
+// that is billed by something else than tokens is taken for what that is known of, or for
+// what its calls usually cost.
+func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool) {
 	p := q.call
 	p.Requested = model
 	if usd, ok = q.pricer.Expect(&p, input, output); ok {
 		return usd, true
 	}
 	if _, ok = q.pricer.Worst(&p, input, output); !ok {
-		return 0, false
+		return q.of.Presumed(q.pricer, &p, input, output), false
 	}
 	usd, _ = q.pricer.Expect(&p, 0, 0)
-	usual, _ := call.TypicalCost()
+	usual, _ := q.of.TypicalCost()
 	return max(usd, usual), true
 }
 
@@ -132,7 +141,15 @@ func (q *quote) worst(output int64) (most int64) {
 	p := q.call
 	for _, m := range q.models {
 		p.Requested = m
-		if usd, ok := q.pricer.Worst(&p, q.input, output); ok {
+		usd, ok := q.pricer.Worst(&p, q.input, output)
+		if ok {
+			most = max(most, int64(usd))
+		}
+		if ok && p.Usage.Images > 0 && p.Hints != (usage.Hints{}) {
+			// The row of a size has no price for tokens, which may be what is billed.
+			unsized := p
+			unsized.Hints.ImageSize, unsized.Hints.ImageQuality = "", ""
+			usd, _ = q.pricer.Worst(&unsized, q.input, output)
 			most = max(most, int64(usd))
 		}
 	}
@@ -140,20 +157,32 @@ func (q *quote) worst(output int64) (most int64) {
 }
 
 // typical is what calls of the model usually cost, whatever this one asks for.
-func (q *quote) typical(call *meter.Call) int64 {
-	if usd, ok := call.TypicalCost(); ok {
+func (q *quote) typical() int64 {
+	if usd, ok := q.of.TypicalCost(); ok {
 		return int64(usd)
 	}
 	in, out := int64(meter.Unlearned), int64(0)
-	if call.Endpoint.API.Generates() {
+	if q.of.Endpoint.API.Generates() {
 		in, out = out, in
 	}
 	var hold money.USD
+	usual := *q
+	usual.call = ordinary(&q.call)
 	for _, m := range q.models {
-		usd, _ := q.price(call, m, in, out)
+		usd, _ := usual.price(m, in, out)
 		hold = max(hold, usd)
 	}
 	return int64(hold)
+}
+
+// ordinary is a call that asks for no more than calls usually do of what is not billed by
+// the token: nobody may lock others out of a budget by asking for a thousand pictures.
+func ordinary(p *meter.Priced) meter.Priced {
+	q := *p
+	q.Usage.Images = min(q.Usage.Images, 1)
+	q.Usage.AudioMillis = min(q.Usage.AudioMillis, 60_000)
+	q.Hints.Characters = min(q.Hints.Characters, 1_000)
+	return q
 }
 
 // outputWithin is the most output of each answer that costs no more than so many
@@ -179,8 +208,36 @@ func ModelNotPriced() *Refusal {
 	}
 }
 
+// used is what a call that turned out to have no price is charged: what it used, at the
+// price that it was admitted by, or at what such calls are presumed to cost. One that has
+// not said what it used is charged no less than was expected.
+func (q *quote) used(o *meter.Outcome) int64 {
+	if q.pricer == nil {
+		return q.owed
+	}
+	p := q.call
+	p.Served, p.Usage, p.Other, p.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
+	var most money.USD
+	known := false
+	for _, m := range q.models {
+		p.Requested = m
+		if usd, status := q.pricer.Price(&p); status != meter.CostUnpriced {
+			most, known = max(most, usd), true
+		}
+	}
+	if !known {
+		all := o.All()
+		most = q.of.Presumed(q.pricer, &p, all.Input, all.Output)
+		known = most > 0
+	}
+	if known && o.Source == meter.SourceReported {
+		return int64(most)
+	}
+	return max(int64(most), q.owed)
+}
+
 // cost is what to charge a call in picodollars that has ended. One that turned out to
-// have no price is charged what it was expected to cost: it is not free.
+// have no price is not free.
 func (e *entry) cost(o *meter.Outcome) int64 {
 	switch {
 	case o.CostStatus != meter.CostUnpriced:
@@ -188,7 +245,7 @@ func (e *entry) cost(o *meter.Outcome) int64 {
 	case e.quote == nil || o.Source == meter.SourceNone:
 		return int64(o.Cost) // let pass unseen, by the operator's word
 	default:
-		return max(int64(o.Cost), e.quote.owed)
+		return max(int64(o.Cost), e.quote.used(o))
 	}
 }
 
@@ -209,16 +266,26 @@ func (e *entry) amount(i int, o *meter.Outcome, all *usage.Usage) int64 {
 	}
 }
 
+// Budgeted tells whether a limit in dollars that can refuse has admitted the call.
+func Budgeted(call *meter.Call) bool {
+	for _, each := range call.Entries() {
+		if e, ok := each.(*entry); ok && e.quote != nil && e.l.enforced {
+			return true
+		}
+	}
+	return false
+}
+
 // Priceable tells whether all models that a call may use have a price, or need none. host
 // is the upstream's, if it is known.
 func Priceable(call *meter.Call, p meter.Pricer, host string) bool {
 	if uncounted(call) {
 		return true
 	}
-	q := quote{pricer: p, call: call.Priced()}
+	q := quote{pricer: p, of: call, call: call.Priced()}
 	q.call.Host = host
 	for _, m := range append([]string{q.call.Requested}, call.Request.OtherModels...) {
-		if _, ok := q.price(call, m, 1, 1); !ok {
+		if _, ok := q.price(m, 1, 1); !ok {
 			return false
 		}
 	}

@@ -320,6 +320,7 @@ func TestStrictBudgetsRefuseWhatTheRequestDoesNotBound(t *testing.T) {
 		{"/v1/audio/speech", `{"model":"m","input":"hi"}`, Strict, true},
 		{"/v1/audio/speech", `{"model":"m","input":"hi"}`, Reserve, false},
 		{"/v1/embeddings", `{"model":"m","input":"hi"}`, Strict, false},
+		{"/v1/images/generations", `{"model":"m","prompt":"a cat"}`, Strict, false},
 	} {
 		call := newCall(t, meter.New(), newRequest("POST", tc.path, tc.body, "Content-Type", "application/json"))
 		l := newCostLimiter(t, Config{Mode: tc.mode, ConsumerBased: true}, Rule{Amount: "$10", Window: "day"})

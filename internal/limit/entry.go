@@ -100,6 +100,10 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, er
 		e.Cancel()
 		return nil, capRequired(), nil
 	}
+	if l.config.Mode == Strict && w.output > 0 && !call.RepeatCap(r, l.upstream()) {
+		e.Cancel()
+		return nil, capRequired(), nil
+	}
 	return e, nil, nil
 }
 

@@ -15,18 +15,80 @@ func (l *Limiter) pricer(call *meter.Call) (p meter.Pricer, host string) {
 	// Servers may start before the app that walks the routes.
 	_ = l.app.Routes() // a config that is wrong is not going to run
 	call.PriceByDefault(l.byDefault)
-	ahead := l.ahead.Load()
+	return Foresee(l.ahead.Load(), call.Pricer())
+}
+
+// upstream is the host that calls will come to; empty if it is not known.
+func (l *Limiter) upstream() string {
+	if a := l.ahead.Load(); a != nil {
+		return a.Upstream
+	}
+	return ""
+}
+
+// Foresee is what will price a call, and the upstream that it will come to, if one is
+// known, by what is ahead of a handler; nil is not known. own prices calls for which no
+// handler further in has the last word.
+func Foresee(ahead *llmapp.Ahead, own meter.Pricer) (p meter.Pricer, host string) {
+	var ps candidates
 	switch {
 	case ahead == nil:
-		return call.Pricer(), ""
-	case len(ahead.Pricers) == 0:
-		return call.Pricer(), ahead.Upstream
-	case ahead.Always && len(ahead.Pricers) == 1:
-		return ahead.Pricers[0], ahead.Upstream
+		return own, ""
 	case ahead.Always:
-		return candidates(ahead.Pricers), ahead.Upstream
+		ps = ahead.Pricers
+	default:
+		ps = append(slices.Clone(ahead.Pricers), own)
 	}
-	return candidates(append(slices.Clone(ahead.Pricers), call.Pricer())), ahead.Upstream
+	if ahead.Upstream == "" && len(ahead.Upstreams) > 1 {
+		ps = ps.towards(ahead.Upstreams)
+	}
+	if len(ps) == 1 {
+		return ps[0], ahead.Upstream
+	}
+	return ps, ahead.Upstream
+}
+
+// towards are the pricers of calls that may come to any of several hosts.
+func (ps candidates) towards(hosts []string) (all candidates) {
+	for _, each := range ps {
+		for _, h := range hosts {
+			all = append(all, towards{each, h})
+		}
+	}
+	return all
+}
+
+// towards prices calls as those to one host.
+type towards struct {
+	meter.Pricer
+	host string
+}
+
+func (t towards) to(p *meter.Priced) *meter.Priced {
+	q := *p
+	q.Host = t.host
+	return &q
+}
+
+// Price implements meter.Pricer.
+func (t towards) Price(p *meter.Priced) (money.USD, meter.CostStatus) { return t.Pricer.Price(t.to(p)) }
+
+// Expect implements meter.Pricer.
+func (t towards) Expect(p *meter.Priced, input, output int64) (money.USD, bool) {
+	return t.Pricer.Expect(t.to(p), input, output)
+}
+
+// Worst implements meter.Pricer.
+func (t towards) Worst(p *meter.Priced, input, output int64) (money.USD, bool) {
+	return t.Pricer.Worst(t.to(p), input, output)
+}
+
+// Presume implements meter.Presumer.
+func (t towards) Presume(p *meter.Priced, input, output int64) money.USD {
+	if each, ok := t.Pricer.(meter.Presumer); ok {
+		return each.Presume(t.to(p), input, output)
+	}
+	return 0
 }
 
 // LookAhead implements llmapp.Lookout.
@@ -72,5 +134,19 @@ func (ps candidates) Denies(budget bool) bool {
 	return !slices.ContainsFunc(ps, func(each meter.Pricer) bool { return !each.Denies(budget) })
 }
 
-// Interface guard
-var _ meter.Pricer = candidates(nil)
+// Presume implements meter.Presumer.
+func (ps candidates) Presume(p *meter.Priced, input, output int64) (usd money.USD) {
+	for _, each := range ps {
+		if each, ok := each.(meter.Presumer); ok {
+			usd = max(usd, each.Presume(p, input, output))
+		}
+	}
+	return usd
+}
+
+// Interface guards
+var (
+	_ meter.Pricer   = candidates(nil)
+	_ meter.Presumer = candidates(nil)
+	_ meter.Presumer = towards{}
+)

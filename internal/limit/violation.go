@@ -66,9 +66,12 @@ func (l *Limiter) tooLarge(e *entry, takes []store.Take, w *wants) *Refusal {
 		if ru.unit.Media() {
 			break
 		}
-		if most := w.fits(ru.unit, limit); most > 0 {
+		switch most := w.fits(ru.unit, limit); {
+		case w.capless:
+			f.Message += "; fewer or smaller pictures fit"
+		case most > 0:
 			f.Message += fmt.Sprintf("; a cap of %d output tokens fits", most)
-		} else {
+		default:
 			f.Message += "; a shorter prompt fits"
 		}
 		break

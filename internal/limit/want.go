@@ -17,8 +17,10 @@ type wants struct {
 	// writeCap is set for a call that names no cap where there must be one. output
 	// is then the least that makes sense, and more what else there may be.
 	writeCap bool
-	choices  int64
-	more     int64
+	// capless is set for a call whose output is bounded without a cap: pictures.
+	capless bool
+	choices int64
+	more    int64
 	// quote is what it may cost; nil where no dollars are counted.
 	quote *quote
 	// media is what it has of pictures, recordings and videos.
@@ -74,12 +76,29 @@ func (l *Limiter) worst(call *meter.Call, w wants, output bool) (wants, *Refusal
 	}
 	w.input, w.output, w.choices = q.PromptWorst(), q.OutputCap(), max(q.Choices, 1)
 	if (w.output == 0 || q.CapImplied) && output && call.Endpoint.API.Generates() {
-		w.writeCap = true
-		w.output = leastCap * w.choices
-		w.more = (mostCap - leastCap) * w.choices
+		most, bounded := call.OutputWorst()
+		switch {
+		case bounded:
+			w.output, w.capless = most, true
+		case q.API != usage.OpenAIAudio:
+			w.writeCap = true
+			w.output = leastCap * w.choices
+			w.more = (mostCap - leastCap) * w.choices
+		case !l.dollars:
+			return wants{}, notBounded(sound(q))
+		default: // what it is billed by, the quote tells
+		}
 	}
 	w.total = add(w.input, w.output)
 	return w, nil
+}
+
+// sound is what calls of the audio API depend on.
+func sound(q *usage.Request) string {
+	if q.Hints.Characters > 0 {
+		return "the length of the speech"
+	}
+	return "the length of a recording"
 }
 
 func notBounded(what string) *Refusal {
@@ -161,7 +180,7 @@ func (w *wants) fits(u Unit, limit int64) int64 {
 	case OutputTokens:
 		return limit / choices
 	case USD:
-		if w.quote == nil || w.output == 0 {
+		if w.quote == nil || w.output == 0 || w.capless {
 			return 0
 		}
 		return w.quote.outputWithin(limit, w.output/choices)

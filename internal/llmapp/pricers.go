@@ -8,6 +8,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
+	"github.com/llmlimits/caddy-llm-limits/llmcost/prices"
 )
 
 // RolePricer is the part of a handler that says what calls cost.
@@ -28,6 +30,9 @@ type Ahead struct {
 	// Upstream is the name of the host that calls are passed on to; empty if there are
 	// several, or none that the config names.
 	Upstream string
+	// Upstreams are all hosts that calls may be passed on to, as far as prices tell them
+	// apart; the empty one is any host that no vendor is known by.
+	Upstreams []string
 }
 
 // pricing is a handler that says what calls cost.
@@ -118,6 +123,19 @@ func (at *position) join(open []opening) {
 	}
 }
 
+// apart takes hosts that belong to no vendor for one.
+func apart(hosts []string) (some []string) {
+	for _, h := range hosts {
+		if prices.ProviderOf(usage.UnknownAPI, h) == "" {
+			h = ""
+		}
+		if !slices.Contains(some, h) {
+			some = append(some, h)
+		}
+	}
+	return some
+}
+
 // tell tells lookouts what they see, over all the places at which each of them stands.
 func tell(sights []*sight) {
 	for i, s := range sights {
@@ -142,6 +160,7 @@ func tell(sights []*sight) {
 		if upstreams = slices.Compact(upstreams); len(upstreams) == 1 {
 			a.Upstream = upstreams[0]
 		}
+		a.Upstreams = apart(upstreams)
 		s.lookout.LookAhead(a)
 	}
 }

@@ -149,6 +149,13 @@ func TestLookoutsAreToldWhatIsAhead(t *testing.T) {
 	}
 }
 
+func TestUpstreamsAreToldByWhatTheyCost(t *testing.T) {
+	got := apart([]string{"10.0.0.1", "10.0.0.2", "a.openai.azure.com", "api.groq.com", "b.openai.azure.com", "vllm"})
+	if want := []string{"", "a.openai.azure.com", "api.groq.com", "b.openai.azure.com"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestPricesBehindAnAnswerAreRefused(t *testing.T) {
 	err := run(t, config(t, route("", proxy, `{"handler":"test_price","name":"p"}`), "", `,"llm":{}`))
 	if err == nil || !strings.Contains(err.Error(), "test_price stands behind reverse_proxy") || !strings.Contains(err.Error(), "nothing would be priced") {

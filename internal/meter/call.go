@@ -31,6 +31,7 @@ type Call struct {
 	who      string // whose share of the budget they take
 	held     int64  // what body and copies are charged to the budget with
 	cap      int64  // the cap that was written in; 0 if none was
+	repeated bool   // the cap was written in a second time
 
 	writes    bool   // the method is one that may have something done
 	tap       *tap   // &own, once the call is served
@@ -252,14 +253,31 @@ func (c *Call) WriteCap(r *http.Request, tokens int64) bool {
 	return true
 }
 
+// RepeatCap has a cap on the output reach an upstream of that host, which is empty if it
+// is not known, under the name that it reads. ok is false if it cannot be done.
+func (c *Call) RepeatCap(r *http.Request, host string) (ok bool) {
+	if !c.Request.OnlyNewCap() || usage.ReadsNewCap(host, c.Model()) {
+		return true
+	}
+	body, ok := c.Request.RepeatCap(c.body)
+	if ok {
+		c.repeated = true
+		c.edit(r, body)
+	}
+	return ok
+}
+
 // unask makes the request what it was before usage was asked for.
 func (c *Call) unask(r *http.Request) {
 	body := c.plain
 	c.plain = nil
-	if c.cap > 0 {
+	if c.cap > 0 || c.repeated {
 		// the edits were noted for the other body
 		if again, err := usage.ParseRequest(c.Endpoint, r.Header, body); err == nil {
 			body, _ = again.WriteCap(body, c.cap)
+			if c.repeated {
+				body, _ = again.RepeatCap(body)
+			}
 		}
 	}
 	c.edit(r, body)

@@ -101,6 +101,7 @@ type modelUse struct {
 	mu                   sync.Mutex
 	input, output, total quantiles
 	cost                 quantiles // in picodollars
+	rate                 quantiles // in picodollars for each weighted token
 	ratio                ratio
 }
 

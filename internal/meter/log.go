@@ -38,6 +38,7 @@ type logEntry struct {
 	source                 Source
 	cost                   money.USD
 	costStatus             CostStatus
+	priceKey               string
 	refusedBy              string
 	shadowed               []string
 	servedBy               string
@@ -50,7 +51,7 @@ func (e *logEntry) set(c *Call, r *http.Request) {
 	*e = logEntry{
 		consumer: Var(r, VarApplication), keyID: Var(r, VarKeyID), group: Var(r, VarGroup),
 		api: c.Endpoint.API, model: clip(c.Model()), served: clip(o.ServedModel),
-		usage: o.All(), source: o.Source, cost: o.Cost, costStatus: o.CostStatus, refusedBy: c.refusedBy, shadowed: c.shadowed,
+		usage: o.All(), source: o.Source, cost: o.Cost, costStatus: o.CostStatus, priceKey: o.Basis.Key, refusedBy: c.refusedBy, shadowed: c.shadowed,
 	}
 	if e.consumer == "" {
 		e.consumer = DefaultConsumer
@@ -95,6 +96,8 @@ func (e *logEntry) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	if e.costStatus != "" && e.costStatus != CostUnpriced {
 		enc.AddString("cost_usd", e.cost.String())
 	}
+	addString(enc, "cost_status", string(e.costStatus))
+	addString(enc, "price_key", e.priceKey)
 	enc.AddString("usage_source", string(e.source))
 	if e.attempts > 0 {
 		enc.AddString("served_by", e.servedBy)

@@ -41,5 +41,6 @@ func (c *Call) count(r *http.Request, expected expectation) {
 		Model: cmp.Or(o.ServedModel, c.asked()), Usage: &o.Usage, Other: o.Other,
 		ExpectedInput: expected.input, ExpectedOutput: expected.output,
 		Cost: o.Cost, Unpriced: o.CostStatus == CostUnpriced,
+		Approximate: o.Basis.Approx && o.CostStatus != CostUnpriced && o.CostStatus != CostReported,
 	})
 }

@@ -37,10 +37,13 @@ type Outcome struct {
 	// session cost that have a price.
 	Cost       money.USD
 	CostStatus CostStatus
+	Basis      Basis
 	// Status is what the client got, or the one that the handler's error stands for. It
 	// is 0 if nothing was answered, and 499 where reverse_proxy notes that the client
 	// went away before there was an answer.
 	Status int
+
+	told usage.Usage // what the answer said, before anything was estimated
 }
 
 // All is what all models used together.
@@ -70,16 +73,19 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		c.tap.tunnel.outcome(o)
 		return o
 	}
-	o.ServedModel, o.Other, o.Terms = report.Model, report.Other, report.Terms
+	o.ServedModel, o.Other, o.Terms, o.told = report.Model, report.Other, report.Terms, report.Usage
 
+	guessed := c.guessPictures(o)
 	if report.Found && (report.Complete || report.Failed) {
 		o.Usage, o.Source = report.Usage, SourceReported
 		switch {
+		case guessed && !report.TokensUnknown:
+			o.Source = SourceEstimated
 		case report.TokensUnknown:
 			// pictures, of which the tokens were not told
 			o.Source = SourceEstimated
 			o.Usage.Input = max(o.Usage.Input, c.ExpectedInput())
-			o.Usage.Output = max(o.Usage.Output, c.ExpectedOutput())
+			o.Usage.Output = max(o.Usage.Output, pictureTokens(report.Usage.Images, &c.Request.Hints))
 		case report.LacksInput():
 			o.Usage.Input, o.Source = c.ExpectedInput(), SourceEstimated
 		case !report.Failed:
@@ -99,6 +105,9 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 	}
 	// what was cut off may have gone on at the provider's
 	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), c.ExpectedOutput())
+	if c.speaks() {
+		o.Usage.AudioOut = o.Usage.Output
+	}
 	// fields that were sought count input and output together
 	o.Usage.Input = max(o.Usage.Input, report.Least-o.Usage.Output)
 	return o
@@ -164,8 +173,13 @@ func (c *Call) ExpectedInput() int64 {
 // ExpectedOutput is the output that the call is expected to have, in tokens. The
 // request must have been inspected.
 func (c *Call) ExpectedOutput() int64 {
-	if !c.Endpoint.API.Generates() {
+	switch {
+	case !c.Endpoint.API.Generates():
 		return 0
+	case c.Endpoint.API == usage.OpenAIImages:
+		return pictureTokens(c.Request.Choices, &c.Request.Hints)
+	case c.speaks():
+		return spokenTokens(c.Request)
 	}
 	_, n, _, _ := c.m.learned.of(c.subject()).expected()
 	n = max(n, leastExpected)

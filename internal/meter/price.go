@@ -47,6 +47,17 @@ type Priced struct {
 	TextOnly bool
 	// At is when the response ended, or now.
 	At time.Time
+
+	// Basis is what the price rests on. [Pricer.Price] sets it.
+	Basis Basis
+}
+
+// Basis is what the price of a call rests on.
+type Basis struct {
+	// Key is the row of the table, or the glob of the operator's price; empty if none did.
+	Key string
+	// Approx is set if a rate had to be derived or was not the model's very own.
+	Approx bool
 }
 
 // Pricer says what calls cost. It is safe for concurrent use, and comparable.
@@ -84,15 +95,9 @@ func (c *Call) Pricer() Pricer {
 	return c.byDefault
 }
 
-// Bounds and guesses of what is not billed by the token.
-const (
-	// mostImages is how many pictures a call makes at most whose number stands in a member
-	// that is not read; vendors refuse more than half of it.
-	mostImages = 10
-	// bytesPerMilli is how much of a recording is a millisecond long, about: 32 kbit/s.
-	// Most are sent at a higher rate, so that they are taken for longer than they are.
-	bytesPerMilli = 4
-)
+// mostImages is how many pictures a call makes at most whose number stands in a member
+// that is not read; vendors refuse more than half of it.
+const mostImages = 10
 
 // Priced is the call as a price table sees it before it is made, without usage but for
 // the pictures and seconds that it asks for. The request must have been inspected.
@@ -105,7 +110,7 @@ func (c *Call) Priced() Priced {
 	case usage.VertexPredict, usage.BedrockInvoke:
 		p.Usage.Images = mostImages
 	case usage.OpenAIAudio:
-		p.Usage.AudioMillis = q.MediaBytes / bytesPerMilli
+		p.Usage.AudioMillis = heard(q)
 	}
 	return p
 }
@@ -134,14 +139,21 @@ func (c *Call) price(o *Outcome) {
 		return
 	}
 	q := c.made()
-	length := q.Usage.AudioMillis
+	asked := q.Usage
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
-	if o.Source == SourceEstimated && q.Usage.AudioMillis == 0 {
-		q.Usage.AudioMillis = length
+	if o.Source == SourceEstimated {
+		if q.Usage.AudioMillis == 0 {
+			q.Usage.AudioMillis = asked.AudioMillis
+		}
+		if q.Usage.Images == 0 {
+			q.Usage.Images = asked.Images
+		}
 	}
-	o.Cost, o.CostStatus = priceOf(p, &q, o.Source)
+	o.Cost, o.CostStatus = priceOf(p, &q, &o.told, o.Source)
+	o.Basis = q.Basis
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
-		c.m.learned.addCost(c.subject(), o.Cost)
+		all := o.All()
+		c.m.learned.addCost(c.subject(), o.Cost, &all)
 	}
 }
 
@@ -153,7 +165,8 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
-	cost, status := priceOf(p, &q, source)
+	cost, status := priceOf(p, &q, u, source)
+	o.Basis = Basis{Key: q.Basis.Key, Approx: o.Basis.Approx || q.Basis.Approx}
 	o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 	switch {
 	case o.CostStatus == CostUnpriced || status == CostUnpriced:
@@ -164,8 +177,20 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 }
 
-// priceOf is what p says that a use costs, and by what.
-func priceOf(p Pricer, q *Priced, source Source) (money.USD, CostStatus) {
+// priceOf is what p says that a use costs, and by what. told is what of it the answer
+// said.
+func priceOf(p Pricer, q *Priced, told *usage.Usage, source Source) (money.USD, CostStatus) {
+	if source == SourceEstimated && q.Usage.Images > 0 && told.Output == 0 {
+		// Size and quality say what pictures cost that are billed by the piece, and tokens
+		// that are a guess must not hide it.
+		pieces := *q
+		pieces.Usage.Input, pieces.Usage.Output = told.Input, 0
+		cost, _ := p.Price(&pieces)
+		q.Basis, pieces.Usage.Images = pieces.Basis, 0
+		if rest, _ := p.Price(&pieces); cost > rest {
+			return cost, CostEstimated
+		}
+	}
 	cost, status := p.Price(q)
 	switch {
 	case source != SourceEstimated && status != CostUnpriced:

@@ -34,6 +34,7 @@ func (p *tariff) Price(q *Priced) (money.USD, CostStatus) {
 	if p.model != "" && p.model != q.Served && p.model != q.Requested {
 		return 7, CostUnpriced // what it says here must not count
 	}
+	q.Basis.Key = "the tariff"
 	if p.reported && q.Terms.CostKnown {
 		return q.Terms.Cost, CostReported
 	}
@@ -170,6 +171,9 @@ func TestCosts(t *testing.T) {
 			if got := logObject(r)["cost_usd"]; got != tc.log {
 				t.Errorf("the log says %v, want %v", got, tc.log)
 			}
+			if line := logObject(r); line["cost_status"] != string(tc.status) || (line["price_key"] == "the tariff") != (tc.cost > 0) {
+				t.Errorf("the log says %v by %v", line["cost_status"], line["price_key"])
+			}
 			if got := Var(r, VarCostStatus); got != string(tc.status) {
 				t.Errorf("the status is %q, want %q", got, tc.status)
 			}
@@ -269,6 +273,13 @@ func TestCostsAreLearned(t *testing.T) {
 	if usd, ok := call().TypicalCost(); !ok || usd < tokens(33) || usd > tokens(33)*5/4 {
 		t.Errorf("calls cost %s, %t", usd, ok)
 	}
+	// what was told of so many calls says what the next one costs, which is cut
+	for _, n := range []int64{1, 77_500} {
+		rate := tokens(33) / (9 + 12*outputWeight)
+		if usd := call().Presumed(&tariff{}, &Priced{}, 0, n); usd < rate*outputWeight*money.USD(n) || usd > rate*outputWeight*money.USD(n)*5/4 {
+			t.Errorf("%d tokens are presumed to cost %s", n, usd)
+		}
+	}
 	// neither what was estimated nor what has no price teaches
 	m = New()
 	for range learnEnough {
@@ -284,6 +295,9 @@ func TestCostsAreLearned(t *testing.T) {
 	}
 	if usd, ok := call().TypicalCost(); ok {
 		t.Errorf("calls cost %s", usd)
+	}
+	if usd := call().Presumed(&tariff{}, &Priced{}, 10, 10); usd != 0 {
+		t.Errorf("presumed to cost %s", usd)
 	}
 }
 
@@ -345,7 +359,7 @@ func TestARecordingOfUnknownLengthIsNotFree(t *testing.T) {
 		status     CostStatus
 	}{
 		{"the answer tells its length", `{"text":"Hi","usage":{"type":"duration","seconds":3}}`, 3 * money.Dollar, CostCalculated},
-		{"the answer is text alone", `{"text":"Hi"}`, 10 * money.Dollar, CostEstimated},
+		{"the answer is text alone", `{"text":"Hi"}`, 53_333 * money.Dollar / 1000, CostEstimated},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := New()

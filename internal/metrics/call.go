@@ -55,6 +55,8 @@ type Call struct {
 	Cost money.USD
 	// Unpriced is set if the call used something and its price is not known.
 	Unpriced bool
+	// Approximate is set if a rate was derived, or is of a row that is not the model's own.
+	Approximate bool
 }
 
 // Ended counts a call that has ended.
@@ -81,6 +83,9 @@ func (s *Set) Ended(c *Call) {
 	}
 	if c.Cost > 0 {
 		u.cost.add(c.Cost)
+	}
+	if c.Approximate {
+		s.approximate.WithLabelValues(m.label).Inc()
 	}
 	if c.Unpriced {
 		s.unpriced.WithLabelValues(m.label).Inc()

@@ -23,7 +23,7 @@ func countAll(s *Set) {
 		Consumer: Consumer{"app-a", true}, API: "openai.chat", Status: 200, Source: "reported", Model: "gpt-5",
 		Usage:         &usage.Usage{Input: 100, Output: 50, CacheRead: 10, CacheWrite5m: 3, CacheWrite1h: 4, Reasoning: 20},
 		Other:         []usage.ModelUsage{{Model: "gpt-image-1", Usage: usage.Usage{Input: 7, Output: 8}}},
-		ExpectedInput: 90, ExpectedOutput: 1024, Cost: money.Dollar / 4, Unpriced: true,
+		ExpectedInput: 90, ExpectedOutput: 1024, Cost: money.Dollar / 4, Unpriced: true, Approximate: true,
 	})
 	s.Refused("tier", "tokens per hour", false)
 	s.Threshold(&Consumer{"app-a", true}, "tier", "usd per day", 80)
@@ -48,6 +48,7 @@ func TestCallIsCountedByWhatItUsed(t *testing.T) {
 		"consumer=app-a,kind=output,model=gpt-image-1": 8,
 	})
 	expect(t, s, "llm_cost_usd_total", map[string]float64{"consumer=app-a,model=gpt-5": .25})
+	expect(t, s, "llm_cost_approximate_total", map[string]float64{"model=gpt-5": 1})
 	expect(t, s, "llm_cost_unpriced_total", map[string]float64{"model=gpt-5": 1})
 	expect(t, s, "llm_estimate_expected_tokens_total", map[string]float64{"kind=input,model=gpt-5": 90, "kind=output,model=gpt-5": 1024})
 	expect(t, s, "llm_estimate_reported_tokens_total", map[string]float64{"kind=input,model=gpt-5": 100, "kind=output,model=gpt-5": 50})

@@ -21,19 +21,20 @@ var Process = New()
 // Set is all metrics. It is a collector of its own, and safe for use by many
 // goroutines.
 type Set struct {
-	requests   *prometheus.CounterVec
-	tokens     *prometheus.CounterVec
-	unpriced   *prometheus.CounterVec
-	refusals   *prometheus.CounterVec
-	thresholds *prometheus.CounterVec
-	retries    *prometheus.CounterVec
-	auth       *prometheus.CounterVec
-	expected   *prometheus.CounterVec
-	reported   *prometheus.CounterVec
-	sources    *prometheus.CounterVec
-	seconds    *prometheus.HistogramVec
-	errors     *prometheus.CounterVec
-	vecs       []prometheus.Collector // all of the above
+	requests    *prometheus.CounterVec
+	tokens      *prometheus.CounterVec
+	unpriced    *prometheus.CounterVec
+	approximate *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
+	thresholds  *prometheus.CounterVec
+	retries     *prometheus.CounterVec
+	auth        *prometheus.CounterVec
+	expected    *prometheus.CounterVec
+	reported    *prometheus.CounterVec
+	sources     *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	errors      *prometheus.CounterVec
+	vecs        []prometheus.Collector // all of the above
 
 	cost   *prometheus.Desc
 	gauges gauges
@@ -52,7 +53,8 @@ type Set struct {
 func New() *Set {
 	s := &Set{
 		requests: requestsTotal.counters(), tokens: tokensTotal.counters(), unpriced: unpricedTotal.counters(),
-		refusals: refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), retries: retriesTotal.counters(), auth: authFailuresTotal.counters(),
+		approximate: approximateTotal.counters(),
+		refusals:    refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), retries: retriesTotal.counters(), auth: authFailuresTotal.counters(),
 		expected: expectedTotal.counters(), reported: reportedTotal.counters(), sources: sourcesTotal.counters(),
 		errors: storeErrorsTotal.counters(),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -61,7 +63,7 @@ func New() *Set {
 		cost: costTotal.desc(), gauges: newGauges(),
 	}
 	s.vecs = []prometheus.Collector{
-		s.requests, s.tokens, s.unpriced, s.refusals, s.thresholds, s.retries, s.auth,
+		s.requests, s.tokens, s.unpriced, s.approximate, s.refusals, s.thresholds, s.retries, s.auth,
 		s.expected, s.reported, s.sources, s.seconds, s.errors,
 	}
 	s.models.init(s)

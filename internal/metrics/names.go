@@ -57,6 +57,11 @@ var (
 		"Calls that used something and for which no price was known.",
 		[]string{labelModel},
 	}
+	approximateTotal = metric{
+		"llm_cost_approximate_total", counter,
+		"Calls whose cost rests on a rate that was derived, or on a row that is not the model's very own. The access log names the row, as `price_key`.",
+		[]string{labelModel},
+	}
 	tableAsOf = metric{
 		"llm_cost_table_as_of_timestamp_seconds", gauge,
 		"The day that the price table in force was made, in seconds since 1970. Absent while there is none.",
@@ -146,7 +151,7 @@ var (
 
 // all lists the metrics in the order of their documentation.
 var all = []*metric{
-	&requestsTotal, &tokensTotal, &costTotal, &unpricedTotal, &tableAsOf, &activatedAfter,
+	&requestsTotal, &tokensTotal, &costTotal, &unpricedTotal, &approximateTotal, &tableAsOf, &activatedAfter,
 	&refusalsTotal, &thresholdsTotal, &retriesTotal, &authFailuresTotal,
 	&expectedTotal, &reportedTotal, &sourcesTotal,
 	&storeSeconds, &storeErrorsTotal, &storeOutage, &storePending, &storeEntities,

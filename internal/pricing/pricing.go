@@ -106,6 +106,7 @@ func (p *Pricer) book() *prices.Book {
 func (p *Pricer) Price(q *meter.Priced) (money.USD, meter.CostStatus) {
 	c := p.call(q)
 	cost := p.book().Price(&c)
+	q.Basis = meter.Basis{Key: cost.Key, Approx: cost.Approx}
 	if cost.Status == prices.Unpriced {
 		p.unknown.log(p.o.Logger, q)
 		return 0, meter.CostUnpriced

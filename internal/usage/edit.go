@@ -22,6 +22,7 @@ type reqEdit struct {
 	largest      int64   // of the caps in the body, foreign ones too
 	capped       bool    // nothing to write
 	asked        bool    // AskUsage has edited
+	newCap       bool    // the cap of a chat call stands in max_completion_tokens alone
 }
 
 // AskUsage makes a streamed OpenAI chat or completion report its usage, by
@@ -67,7 +68,7 @@ func (r *Request) WriteCap(body []byte, n int64) ([]byte, bool) {
 	case OpenAIChat:
 		// The older name stays with the clients, and servers, that use it.
 		if e.null(reqMaxCompletionTokens).at > 0 || e.null(reqMaxTokens).at == 0 {
-			field = reqMaxCompletionTokens
+			field, e.newCap = reqMaxCompletionTokens, true
 		}
 	case OpenAICompletions, AnthropicMessages, CohereChat, MistralChat:
 	case OpenAIResponses, LMStudioChat:

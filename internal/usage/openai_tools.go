@@ -94,10 +94,16 @@ type imageTally struct {
 	usage Usage
 }
 
+// imageToolModel is what OpenAI's image tool draws with if no other model is named.
+const imageToolModel = "gpt-image-1"
+
 func (i *imageTally) conclude(tools *toolTally, r *Report) {
-	u := i.usage
+	u, model := i.usage, i.model
 	u.Images = max(u.Images, tools.pictures())
-	r.addOther(i.model, u)
+	if model == "" {
+		model = imageToolModel
+	}
+	r.addOther(model, u)
 }
 
 // takeToolUsage reads tool_usage, which is no part of usage.

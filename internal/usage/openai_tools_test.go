@@ -80,7 +80,7 @@ func TestToolsThatTheVendorRan(t *testing.T) {
 
 func TestPicturesOfAStreamThatWasCut(t *testing.T) {
 	got := readAll(streamHeader, http.StatusOK, []byte(events(itemsEnded(drew, drewNone, drew)...)), 9)
-	if want := []ModelUsage{{Usage: Usage{Images: 2}}}; !reflect.DeepEqual(got.Other, want) || got.Found {
+	if want := []ModelUsage{{Model: imageToolModel, Usage: Usage{Images: 2}}}; !reflect.DeepEqual(got.Other, want) || got.Found {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -212,6 +212,7 @@ func (s *reqScanner) finish() {
 	switch r.API {
 	case OpenAIChat:
 		known = s.capOf[reqMaxTokens] || s.capOf[reqMaxCompletionTokens]
+		r.edit.newCap = known && !s.capOf[reqMaxTokens] && !s.endless
 	case OpenAIResponses, LMStudioChat:
 		known = s.capOf[reqMaxOutputTokens]
 	case BedrockInvoke, BedrockInvokeStream:
@@ -246,6 +247,14 @@ func (r *Request) external(what string) {
 	if !r.External {
 		r.External, r.ExternalWhat = true, what
 	}
+}
+
+// reqMostChoices bounds the answers that one call may ask for. Vendors stop at 128 and
+// fewer; a number without a bound would have a single call hold any budget.
+const reqMostChoices = 1_000
+
+func reqTooMany(name string) *BadRequest {
+	return &BadRequest{Param: name, Message: strconv.Quote(name) + " must be at most " + strconv.Itoa(reqMostChoices)}
 }
 
 func reqDuplicate(name string) *BadRequest {

@@ -174,6 +174,10 @@ func (s *reqScanner) config(c *reqConfig, raw []byte) bool {
 			if !ok {
 				return false
 			}
+			if n > reqMostChoices {
+				s.bad = reqTooMany(c.choices[0])
+				return false
+			}
 			s.chosen = s.chosen || set
 			s.r.Choices = max(s.r.Choices, n)
 		case !s.setting(name):

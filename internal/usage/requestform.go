@@ -123,6 +123,9 @@ func (r *Request) formField(field reqField, name, value string) *BadRequest {
 		if err != nil || n < 0 || n > 1<<53 {
 			return reqWrongType(name, "a whole number from 0 to 9007199254740992")
 		}
+		if n > reqMostChoices {
+			return reqTooMany(name)
+		}
 		r.Choices = max(r.Choices, n)
 	}
 	return nil

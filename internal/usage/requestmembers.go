@@ -132,6 +132,10 @@ func (s *reqScanner) control(field reqField) (ok bool) {
 		return s.streamOptions()
 	case reqN, reqBestOf, reqNumGenerations, reqNCompletions:
 		n, _, ok := s.count(reqControlNames[field], false)
+		if ok && n > reqMostChoices {
+			s.bad = reqTooMany(reqControlNames[field])
+			return false
+		}
 		r.Choices = max(r.Choices, n)
 		return ok
 	default:

@@ -180,7 +180,7 @@ func (c *Call) addLost(o *Outcome) {
 		}
 		q := l.priced
 		q.Served, q.Usage, q.Other, q.Terms = l.report.Model, l.report.Usage, l.report.Other, l.report.Terms
-		cost, status := priceOf(l.pricer, &q, SourceReported)
+		cost, status := priceOf(l.pricer, &q, &l.report.Usage, SourceReported)
 		o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 		if o.CostStatus == "" || status == CostUnpriced {
 			o.CostStatus = status

@@ -70,7 +70,8 @@ func (g *gateway) logged() (l struct {
 	ServedBy    string `json:"served_by"`
 	ServedModel string `json:"served_model"`
 	RefusedBy   string `json:"refused_by"`
-}) {
+},
+) {
 	g.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for time.Now().Before(deadline) {

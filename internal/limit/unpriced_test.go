@@ -27,23 +27,32 @@ func TestWhatACallWithoutAPriceUsedIsCharged(t *testing.T) {
 		want   money.USD
 	}{
 		{
-			"reported, at the price it was admitted by", candidates{knows, lax}, meter.Outcome{Usage: million, Source: meter.SourceReported},
+			"reported, at the price it was admitted by",
+			candidates{knows, lax},
+			meter.Outcome{Usage: million, Source: meter.SourceReported},
 			(askTokens + 2*1024) * mill, (20 + 2_000_000) * mill,
 		},
 		{
-			"reported to be less than expected", candidates{knows, lax}, meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceReported},
+			"reported to be less than expected",
+			candidates{knows, lax},
+			meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceReported},
 			(askTokens + 2*1024) * mill, 3 * mill,
 		},
 		{
-			"estimated, no less than expected", candidates{knows, lax}, meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceEstimated},
+			"estimated, no less than expected",
+			candidates{knows, lax},
+			meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceEstimated},
 			(askTokens + 2*1024) * mill, (askTokens + 2*1024) * mill,
 		},
 		{
-			"presumed", candidates{lax, &guessing{}}, meter.Outcome{Usage: usage.Usage{Input: 20, Output: 77_500}, Source: meter.SourceEstimated},
+			"presumed",
+			candidates{lax, &guessing{}},
+			meter.Outcome{Usage: usage.Usage{Input: 20, Output: 77_500}, Source: meter.SourceEstimated},
 			(askTokens + 1024) * money.Dollar / 100, 77_520 * money.Dollar / 100,
 		},
 		{
-			"presumed, of what was reported", &guessing{}, meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceReported},
+			"presumed, of what was reported", &guessing{},
+			meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceReported},
 			(askTokens + 1024) * money.Dollar / 100, 2 * money.Dollar / 100,
 		},
 		{"let pass by the operator's word", lax, meter.Outcome{Usage: million, Source: meter.SourceReported}, 0, 0},

@@ -122,8 +122,10 @@ func TestPicturesOfUnknownTokensCostNoLessThanTheVendors(t *testing.T) {
 	if got, _ := x.bill(t); got < usd(t, "0.334") || got > usd(t, "0.55") {
 		t.Errorf("two of a quality that the vendor chose cost %s", got)
 	}
-	x = exchange{host: openAI, path: "/v1/images/generations", body: strings.Replace(body, "{", `{"stream":true,`, 1), kind: "text/event-stream", cut: true,
-		answer: "data: {\"type\":\"image_generation.partial_image\",\"b64_json\":\"aGk=\"}\n\n"}
+	x = exchange{
+		host: openAI, path: "/v1/images/generations", body: strings.Replace(body, "{", `{"stream":true,`, 1), kind: "text/event-stream", cut: true,
+		answer: "data: {\"type\":\"image_generation.partial_image\",\"b64_json\":\"aGk=\"}\n\n",
+	}
 	if got, status := x.bill(t); got < usd(t, "0.334") || status != meter.CostEstimated {
 		t.Errorf("two that were cut cost %s (%s)", got, status)
 	}

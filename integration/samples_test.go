@@ -329,7 +329,7 @@ func (c *sampleCase) charge(t *testing.T, used map[string]int64) map[string]int6
 	default:
 		// An estimate, also of pictures whose tokens are not told: of the prompt, no more
 		// than a token for each byte of the request, and of the output the cap, or what is
-		// expected of an unknown model.
+		// expected of an unknown model, of its pictures and of its speech.
 		in := used["input_tokens"]
 		if in < 1 || in > int64(len(c.request)) {
 			t.Errorf("%d tokens of input are no estimate of a request of %d bytes", in, len(c.request))
@@ -341,8 +341,13 @@ func (c *sampleCase) charge(t *testing.T, used map[string]int64) map[string]int6
 			t.Fatal(err)
 		}
 		out := int64(1024)
-		if request.Cap > 0 {
+		switch {
+		case request.Cap > 0:
 			out = request.Cap
+		case u.Images > 0:
+			out = u.Images * 1040 // of 512×512 each, at the quality of high
+		case strings.HasSuffix(c.Path, "/audio/speech"):
+			out = 64 // the least
 		}
 		want["tokens"], want["input_tokens"], want["output_tokens"], want["uncached_tokens"] = in+out, in, out, in+out
 	}

@@ -138,7 +138,7 @@ func (c *chain) routes(h httpcaddyfile.Helper, s side) (caddyhttp.RouteList, err
 		return nil
 	}
 	for _, r := range c.resources {
-		if err := add(r.limits[s], []caddy.ModuleMap{{"path": h.JSON(caddyhttp.MatchPath{string(r.path)})}}); err != nil {
+		if err := add(r.limits[s], []caddy.ModuleMap{{"llm_resource": h.JSON(MatchResource{string(r.path)})}}); err != nil {
 			return nil, fmt.Errorf("resource %s: %w", r.path, err)
 		}
 	}

@@ -77,7 +77,7 @@ func (s *reqScanner) contentString(own, parent reqPart) (raw []byte, ok bool) {
 			switch {
 			case parent == reqSource:
 				s.filed++
-			case r.API == MistralOCR:
+			case parent == reqImage, r.API == MistralOCR:
 				r.imageFile()
 			}
 		}

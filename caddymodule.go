@@ -8,6 +8,7 @@
 //   - http.handlers.token_limit: how much they may use;
 //   - http.handlers.cost_limit: how much they may spend;
 //   - http.handlers.llm_retry: what becomes of calls that fail upstream;
+//   - http.matchers.llm_resource: calls by path, however it is spelled;
 //   - llm: the app that holds the counters both share, with its global option
 //     of the same name;
 //   - admin.api.llm: the use of everybody, at the admin endpoint.

@@ -66,13 +66,16 @@ var (
 	cost   = kind{"cost_limit", "cost", "dollars", limit.CostLimit}
 )
 
+var pathWords = strings.NewReplacer("/", ".", ".", "..")
+
 // instanceName is the name of an instance. It depends on nothing but what the instance
 // is for, so that counts stay with it whatever is edited beside it. Slashes of a path
-// become dots, for no path below /id/ at the admin endpoint could name it otherwise.
+// become dots, for no path below /id/ at the admin endpoint could name it otherwise, and
+// dots become two, so that /v1/a.b is not /v1/a/b.
 func instanceName(block string, p path, s side, k kind) string {
 	parts := []string{block}
 	if p != "" {
-		parts = append(parts, strings.ReplaceAll(strings.TrimPrefix(string(p), "/"), "/", "."))
+		parts = append(parts, pathWords.Replace(strings.TrimPrefix(string(p), "/")))
 	}
 	return strings.Join(append(parts, string(s), k.suffix), ".")
 }
@@ -138,7 +141,7 @@ func (c *chain) routes(h httpcaddyfile.Helper, s side) (caddyhttp.RouteList, err
 		return nil
 	}
 	for _, r := range c.resources {
-		if err := add(r.limits[s], []caddy.ModuleMap{{"path": h.JSON(caddyhttp.MatchPath{string(r.path)})}}); err != nil {
+		if err := add(r.limits[s], []caddy.ModuleMap{{"llm_resource": h.JSON(MatchResource{string(r.path)})}}); err != nil {
 			return nil, fmt.Errorf("resource %s: %w", r.path, err)
 		}
 	}

@@ -73,6 +73,20 @@ func TestPatternsThatMatchTheSamePathOverlap(t *testing.T) {
 	})
 }
 
+func TestEveryPathNamesInstancesOfItsOwn(t *testing.T) {
+	paths := rapid.StringMatching(`(/[ab*]{1,2}(\.[ab]){0,2}){1,3}`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := path(paths.Draw(t, "a")), path(paths.Draw(t, "b"))
+		x, y := instanceName("x", a, consumer, tokens), instanceName("x", b, consumer, tokens)
+		if (a == b) != (x == y) {
+			t.Errorf("%s and %s are named %s and %s", a, b, x, y)
+		}
+	})
+	if got := instanceName("x", "/v1/a.b", consumer, tokens); got != "x.v1.a..b.consumer.tokens" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"/v1/*", "*", "/a[b", `/a\`, "/{x}", "/Ä*?"} {
 		f.Add(s, "/v1/chat")

@@ -37,8 +37,8 @@ func Plain(name string) string {
 }
 
 // Normal is the one name that stands for all ways to write a model's: Plain, without the
-// providers before it, Bedrock's geography, OpenRouter's variant and one date. It is not
-// empty unless name is blank.
+// providers before it, Bedrock's geography, vendor and version, OpenRouter's variants and
+// preset, Ollama's tag for the latest and one date. It is not empty unless name is blank.
 func Normal(name string) string {
 	forms := Forms(name)
 	return forms[len(forms)-1]
@@ -47,13 +47,15 @@ func Normal(name string) string {
 // Forms are the names by which a model may be meant: as it was sent, in lower case, then
 // more and more of what may stand around it taken off. The last is Normal.
 func Forms(name string) []string {
-	forms := append(make([]string, 0, 6), strings.ToLower(name))
+	forms := append(make([]string, 0, 8), strings.ToLower(name))
 	add := func(form string) {
 		if form != "" && !slices.Contains(forms, form) {
 			forms = append(forms, form)
 		}
 	}
 	form := Plain(name)
+	add(form)
+	form = cutPreset(form)
 	add(form)
 	if !strings.HasPrefix(form, "arn:") { // of which the end alone says nothing
 		if i := strings.LastIndexByte(form, '/'); i >= 0 && i+1 < len(form) {
@@ -65,10 +67,12 @@ func Forms(name string) []string {
 		form = rest
 		add(form)
 	}
-	if rest, ok := CutVariant(form); ok && rest != "" {
-		form = rest
-		add(form)
-	}
+	form = cutWords(form)
+	add(form)
+	bare, unversioned := cutBedrock(form)
+	add(bare)
+	form = unversioned
+	add(form)
 	if rest, ok := CutDate(form); ok {
 		form = rest
 	}

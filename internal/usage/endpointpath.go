@@ -132,3 +132,23 @@ func endpointCut(path string) (cut string, ok bool) {
 	i := strings.IndexAny(path, "?#")
 	return path[:max(i, 0)], i >= 0
 }
+
+// Spellings are the paths that lenient servers may take a decoded path for, beside itself:
+// as [Identify] reads it, and cut where it may end for a server that undoes escapes again.
+// There are none if path is written as plainly as it can be.
+func Spellings(path string) []string {
+	var all []string
+	add := func(p string) (odd bool) {
+		segs, _, odd := endpointSegments(nil, p)
+		if plain := "/" + strings.Join(segs, "/"); plain != path {
+			all = append(all, plain)
+		}
+		return odd
+	}
+	if add(path) {
+		if cut, ok := endpointCut(path); ok {
+			add(cut)
+		}
+	}
+	return all
+}

@@ -44,6 +44,7 @@ func (s *reqScanner) bedrockPart(name []byte) reqPart {
 		s.medium = reqDocument
 	case "video":
 		s.medium = reqVideo
+		return reqOther // "video" elsewhere is a URL
 	case "audio":
 		s.medium = reqRecording
 		return reqOther // "audio" elsewhere refers to an earlier answer

@@ -30,6 +30,7 @@ func (r *Request) readForm(body []byte, boundary string) *BadRequest {
 		if errors.Is(err, io.EOF) {
 			r.settleModels()
 			r.generated(false)
+			r.mayDraw()
 			return nil
 		}
 		if err != nil {
@@ -65,7 +66,7 @@ func (r *Request) formPart(part *multipart.Part, value []byte, seen *[reqNContro
 			}
 			return r.formExtra(params["name"], string(value))
 		}
-		kind := reqFormMedia(params["name"], part.Header.Get("Content-Type"))
+		kind := r.formMedia(params["name"], part.Header.Get("Content-Type"))
 		r.inline(kind, int64(len(value)))
 		r.playsFile(r.formPlays(kind, part.Header.Get("Content-Type")), value)
 		return nil
@@ -143,13 +144,20 @@ func reqFormField(name string) (field reqField, canonical string, same bool) {
 	return reqUnknown, "", true
 }
 
-// reqFormMedia tells a file's kind from its field and its type.
-func reqFormMedia(name, contentType string) reqMedia {
+// formMedia tells a file's kind from its field and its type. What is sent to be edited is
+// an image whatever its type says.
+func (r *Request) formMedia(name, contentType string) reqMedia {
+	name = strings.ToLower(strings.TrimSpace(name))
+	image := strings.HasPrefix(name, "image") || strings.HasPrefix(name, "mask")
 	switch kind := reqMediaOf([]byte(contentType)); {
-	case kind != reqDocument:
-		return kind
-	case strings.HasPrefix(name, "image") || name == "mask":
+	case r.API == OpenAIImages && image:
 		return reqPicture
+	case kind != reqDocument && kind != reqPlain:
+		return kind
+	case image:
+		return reqPicture
+	case kind == reqPlain:
+		return reqPlain
 	default:
 		// The APIs that take other files in forms transcribe them.
 		return reqRecording

@@ -13,20 +13,7 @@ const (
 	reqPlain // text in a file
 )
 
-// reqMediaOf tells the kind from the start of a MIME type, raw as in JSON.
-func reqMediaOf(raw []byte) reqMedia {
-	for _, k := range [...]struct {
-		prefix string
-		kind   reqMedia
-	}{{"image", reqPicture}, {"audio", reqRecording}, {"video", reqVideo}, {"text", reqPlain}} {
-		// PHP's encoder writes the slash as "\/".
-		if rest, ok := reqCutFold(raw, k.prefix); ok && len(rest) > 0 && (rest[0] == '/' || rest[0] == '\\') {
-			return k.kind
-		}
-	}
-	return reqDocument
-}
-
+// reqCutFold is bytes.CutPrefix in any case.
 func reqCutFold(b []byte, prefix string) (rest []byte, ok bool) {
 	if len(b) < len(prefix) || !bytes.EqualFold(b[:len(prefix)], []byte(prefix)) {
 		return b, false
@@ -70,11 +57,19 @@ func (p reqPart) kind() reqMedia {
 // vendor takes that, or an address. part is the member.
 func (s *reqScanner) reference(part reqPart, raw []byte, size int64) {
 	r := s.r
+	raw = reqPlainURL(raw)
 	if rest, ok := reqCutFold(raw, "data:"); ok {
 		kind := reqMediaOf(rest)
+		if part == reqImage && kind == reqPlain {
+			kind = reqPicture // servers decode it as one
+		}
 		r.inline(kind, size)
-		if r.API == MistralOCR && kind != reqPicture {
-			r.Images++
+		switch {
+		case kind == reqPicture:
+		case part == reqImage, r.API == MistralOCR:
+			r.Images++ // whatever the URL says
+		case kind == reqDocument:
+			r.pictured(raw)
 		}
 		if named := part.kind(); named != reqDocument {
 			kind = named // whatever the URL says
@@ -89,6 +84,7 @@ func (s *reqScanner) reference(part reqPart, raw []byte, size int64) {
 		r.inline(reqPicture, size)
 	case bare && part == reqFileData:
 		r.inline(reqDocument, size)
+		r.pictured(raw)
 		r.plays(reqDocument, raw)
 	case part == reqAudioURL && bytes.IndexByte(raw, ':') < 0:
 		r.inline(reqRecording, size)

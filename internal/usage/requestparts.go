@@ -44,9 +44,9 @@ func reqPartOf(name []byte) reqPart {
 		return reqCacheMark
 	case "url":
 		return reqURL
-	case "image_url", "image", "images":
+	case "image_url", "image", "images", "image_embeds":
 		return reqImage
-	case "video_url":
+	case "video_url", "video": // DashScope's is a URL, or a list of those of frames
 		return reqVideoURL
 	case "audio_url":
 		return reqAudioURL

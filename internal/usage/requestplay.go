@@ -54,6 +54,9 @@ func (r *Request) formPlays(kind reqMedia, contentType string) reqMedia {
 // holds counts an object with data beside what tells its kind.
 func (r *Request) holds(f *reqFrame, kind reqMedia) {
 	r.inline(kind, f.data)
+	if kind == reqDocument {
+		r.pictured(f.held)
+	}
 	if f.several {
 		// Which of them is read nobody knows.
 		r.lasts(kind, media.Info{}, false)

@@ -129,6 +129,12 @@ func TestImagesAreCountedBeforeTheCall(t *testing.T) {
 		{"OCR of a picture as a document", ocr, `{"document":{"document_url":"data:image/png;base64,AAAA"}}`, played{images: 1}},
 		{"OCR of a file", ocr, `{"document":{"type":"file","file_id":"f"}}`, played{images: 1}},
 
+		{"images to edit by id", images, `{"prompt":"a","images":[{"file_id":"f"},{"image_url":"https://x"}],"mask":{"file_id":"g"}}`, played{images: 3, generated: 1}},
+		{"embeddings of an image", epChat, content(`{"type":"image_embeds","image_embeds":"AAAA"}`), played{images: 1}},
+		{"DashScope's frames", epChat, content(`{"type":"video","video":["https://x/1.jpg","https://x/2.jpg"]}`), played{unknown: true}},
+		{"DashScope's video", epChat, content(`{"type":"video","video":"https://x/y.mp4"}`), played{unknown: true}},
+		{"a video of DashScope that is inline", epChat, content(`{"video":"data:video/mp4;base64,` + text64(filmOf(2500)) + `"}`), played{video: 2500}},
+
 		{"generation of one", images, `{"prompt":"a"}`, played{generated: 1}},
 		{"generation of some", images, `{"prompt":"a","n":4}`, played{generated: 4}},
 		{"generation of none", images, `{"prompt":"a","n":0}`, played{generated: 1}},

@@ -14,6 +14,7 @@ type reqFrame struct {
 	types     uint8
 	kind      reqMedia
 	media     bool   // it says what kind
+	typed     bool   // by a MIME type, be it one that tells nothing
 	data      int64  // bytes
 	held      []byte // the last of it, raw
 	several   bool   // it is not all
@@ -76,18 +77,22 @@ func (s *reqScanner) contentString(own, parent reqPart) (raw []byte, ok bool) {
 			switch {
 			case parent == reqSource:
 				s.filed++
-			case r.API == MistralOCR:
+			case parent == reqImage, r.API == MistralOCR:
 				r.imageFile()
 			}
 		}
 		r.markup += size
 	case reqBytes:
 		r.inline(s.medium, size)
+		if s.medium == reqDocument {
+			r.pictured(raw)
+		}
 		r.plays(s.medium, raw)
 	case reqFileURI:
 		if size > 0 {
 			r.Media++
 			r.external("a file")
+			r.DurationUnknown = r.DurationUnknown || atYouTube(raw)
 		}
 		r.markup += size
 	case reqURL:
@@ -156,8 +161,16 @@ func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bo
 		return ok
 	case part == reqMediaType && c == '"':
 		raw, ok := s.contentString(part, own)
-		f.kind, f.media = reqMediaOf(raw), true
-		return ok
+		if !ok {
+			return false
+		}
+		kind := reqMediaOf(raw)
+		if f.typed && kind != f.kind {
+			s.bad = reqDuplicate("mime_type") // upstreams take the first or the last
+			return false
+		}
+		f.kind, f.typed, f.media = kind, true, f.media || reqTells(raw)
+		return true
 	case (part == reqData || part == reqResult) && c == '"':
 		raw, n, ok := s.str()
 		if part == reqData {
@@ -197,7 +210,10 @@ func (s *reqScanner) close(f *reqFrame, own reqPart) {
 		switch own {
 		case reqSource:
 			if f.types&reqIsBase64 != 0 {
-				r.holds(f, f.kind)
+				images := r.Images
+				if r.holds(f, f.kind); r.Images == images {
+					s.untold++
+				}
 			}
 			if f.types != reqIsBase64 {
 				r.TextBytes += f.data
@@ -210,7 +226,10 @@ func (s *reqScanner) close(f *reqFrame, own reqPart) {
 			// Interactions lay media flat beside their type.
 			switch {
 			case r.API == GeminiInteractions && f.media:
-				r.holds(f, f.kind)
+				images := r.Images
+				if r.holds(f, f.kind); r.Images == images && f.types&reqIsImage != 0 {
+					r.Images++
+				}
 			case r.API == GeminiInteractions && f.types == reqIsImage:
 				r.inline(reqPicture, f.data)
 			case r.API == GeminiInteractions && f.types == reqIsAudio:
@@ -230,7 +249,7 @@ func (s *reqScanner) close(f *reqFrame, own reqPart) {
 			r.TextBytes += f.result
 		}
 	}
-	if s.remote+s.filed > 0 && own != reqSource {
+	if s.remote+s.filed+s.untold > 0 && own != reqSource {
 		s.references(f.types)
 	}
 	if r.API != OpenAIResponses && r.API != UnknownAPI {
@@ -249,12 +268,12 @@ func (s *reqScanner) close(f *reqFrame, own reqPart) {
 func (s *reqScanner) references(types uint8) {
 	s.r.Media += s.remote
 	if types&reqIsImage != 0 {
-		s.r.Images += s.remote
+		s.r.Images += s.remote + s.untold
 	}
 	for ; s.filed > 0; s.filed-- {
 		if types&reqIsImage != 0 {
 			s.r.imageFile()
 		}
 	}
-	s.remote = 0
+	s.remote, s.untold = 0, 0
 }

@@ -85,7 +85,7 @@ func TestMediaAreCounted(t *testing.T) {
 		{"image as a string", epChat, message(`{"type":"image_url","image_url":"` + png + `"}`), media{1, 1, 26, 0, ""}},
 		{"image with an escaped slash", epChat, message(`{"image_url":{"url":"data:image\/png;base64,AA\/A"}}`), media{1, 1, 26, 0, ""}},
 		{"remote image", epChat, message(`{"image_url":{"url":"https://x/y.png"}}`), media{1, 1, 0, 0, "a remote URL"}},
-		{"PDF as an image", epChat, message(`{"image_url":{"url":"data:application/pdf;base64,AAAA"}}`), media{1, 0, 32, 0, "a document"}},
+		{"PDF as an image", epChat, message(`{"image_url":{"url":"data:application/pdf;base64,AAAA"}}`), media{1, 1, 32, 0, "a document"}},
 		{"recording", epChat, message(`{"input_audio":{"data":"AAAA","format":"wav"}}`), media{1, 0, 4, 0, ""}},
 		{"file", epChat, message(`{"file":{"filename":"f","file_data":"data:application/pdf;base64,AA"}}`), media{1, 0, 30, 1, "a document"}},
 		{"file of text", epChat, message(`{"file":{"file_data":"data:text/plain;base64,AA"}}`), media{1, 0, 25, 0, ""}},

@@ -24,6 +24,7 @@ type reqScanner struct {
 	chosen  bool // a config says how many answers are wanted
 	remote  int  // references in a source whose block is not yet known
 	filed   int  // uploaded files in such a source
+	untold  int  // base64 in such a source that is no image by its own account
 	fold    [reqLongestName]byte
 }
 

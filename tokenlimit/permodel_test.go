@@ -3,6 +3,7 @@ package tokenlimit_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func TestInventedModelsLeaveNothingInRedis(t *testing.T) {
 }
 
 // A fallback is limited as if it had been called itself, and what it did is counted for
-// it alone.
+// it and for the model that was asked for.
 func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 	eachStore(t, func(t *testing.T, start starter) {
 		q := start(t, "model cheap {\nlimit 100 tokens per day\nlimit 9 requests per day\n}\nmodel dear {\nlimit 20 tokens per day\nlimit 9 requests per day\n}")
@@ -111,7 +112,7 @@ func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 
 		answer = servedBy("dear", 10, 15)
 		want(t, q.ask("alice", "cheap", `"models":["dear"],`), 200)
-		q.uses("alice", "tokens per day (cheap)", 15)
+		q.uses("alice", "tokens per day (cheap)", 40)
 		q.uses("alice", "tokens per day (dear)", 25)
 		w := q.ask("alice", "cheap", `"models":["dear"],`)
 		want(t, w, 429)
@@ -130,6 +131,31 @@ func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 		q.uses("carol", "tokens per day (dear)", 11)
 		q.uses("carol", "tokens per day (cheap)", 11)
 	})
+}
+
+// An alias answers under the name of its model, which a client can name as well.
+func TestNamingAnAliasOfItsModelFreesNobody(t *testing.T) {
+	for name, tc := range map[string]struct{ model, more, served string }{
+		"fallback":             {"fast", `"fallbacks":["gpt-4o-mini"],`, "gpt-4o-mini-2024-07-18"},
+		"unread-member":        {"fast", `"user_model":"gpt-4o-mini",`, "gpt-4o-mini-2024-07-18"},
+		"tool":                 {"fast", `"tools":[{"type":"image_generation","model":"gpt-4o-mini"}],`, "gpt-4o-mini-2024-07-18"},
+		"block-with-more-room": {"fast", `"fallbacks":["big"],`, "big"},
+		"choices-alone":        {"", `"models":["fast","gpt-4o-mini"],`, "gpt-4o-mini-2024-07-18"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := quotasOf(t, "", "alias", "limit 1M requests per hour\nmodel fast {\nlimit 100 tokens per hour\n}\nmodel big {\nlimit 1M tokens per hour\n}")
+			answer = servedBy(tc.served, 500, 500)
+			ask := func() *httptest.ResponseRecorder {
+				if tc.model != "" {
+					return q.ask(name, tc.model, tc.more)
+				}
+				return q.do("POST", "/v1/chat/completions", "{"+tc.more+`"max_tokens":5,"messages":[]}`, "X-App", name)
+			}
+			want(t, ask(), 200)
+			q.uses(name, "tokens per hour (fast)", 1000)
+			want(t, ask(), 429)
+		})
+	}
 }
 
 func TestAnOutageOfTheStoreIsNeverSilent(t *testing.T) { // 20

@@ -12,7 +12,9 @@ import (
 
 // A call may name several models: fallbacks, the choices of a router, models of tools. It
 // is held to the limits of all of them, since any may serve it. When it has ended, it
-// counts for the one that the answer names; where that is none of them, for all.
+// counts for the one that it asks for, and of the others for the one that the answer
+// names; where that is none of them, for all. The model that is asked for always pays: it
+// may be an alias of the one that the answer names, and clients can name that one, too.
 
 // share is for which models of a call a rule counts.
 type share struct {
@@ -73,8 +75,8 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 		}
 		rules = b.rulesOf(s)
 	}
-	// one that the path names serves the call, whatever the body says
-	always := main && call.Request != nil && call.Request.BodyModel != ""
+	// without a model that is asked for, each of the others may be the alias
+	always := main || call.Model() == ""
 	for _, ru := range rules {
 		i := slices.IndexFunc(e.rules, func(has *rule) bool { return has.store.ID == ru.store.ID })
 		if i < 0 {

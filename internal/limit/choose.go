@@ -49,7 +49,7 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 	}
 	var b *block
 	var exact string
-	if model != "" {
+	if model != "" || call.Endpoint.Class != usage.Free { // such as a list of models
 		b, exact = set.blockOf(forms)
 	}
 	switch {
@@ -61,6 +61,8 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 		call.Shadowed(e.l.id) // and what counts every call counts this one
 		e.l.count(r, f, true)
 		return nil, nil
+	case b == nil && model == "" && call.Endpoint.Class == usage.Realtime && set.escapable():
+		return notMetered("it opens a connection whose model is chosen later"), nil
 	case b == nil:
 		return nil, nil
 	}

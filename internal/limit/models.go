@@ -138,7 +138,8 @@ func blockID(names []string) string {
 }
 
 // blockOf is the block that a model belongs to, nil if it is in none. exact is the name
-// in the config, where it stands there as it is.
+// in the config, where it stands there as it is. The empty name of a call that names no
+// model belongs to the first block that has the glob `*`.
 func (s *ruleset) blockOf(forms []string) (b *block, exact string) {
 	for _, b := range s.blocks {
 		var found bool
@@ -155,6 +156,14 @@ func (s *ruleset) blockOf(forms []string) (b *block, exact string) {
 		}
 	}
 	return nil, ""
+}
+
+// escapable tells whether there are limits of models that a call escapes which chooses its
+// model when it has been admitted.
+func (s *ruleset) escapable() bool {
+	return slices.ContainsFunc(s.blocks, func(b *block) bool {
+		return slices.ContainsFunc(b.rules, func(ru *rule) bool { return !ru.shadow })
+	})
 }
 
 // unlisted refuses a model that is in no block. A caller for whom there are no blocks

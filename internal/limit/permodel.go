@@ -52,8 +52,11 @@ type slot struct {
 // slot finds the counters of a model; normal is its name and exact the one that the
 // config gives it, if it does.
 func (l *Limiter) slot(ctx context.Context, e store.Entity, known bool, normal, exact string) (slot, error) {
-	if exact != "" {
+	switch {
+	case exact != "":
 		return slot{model: exact}, nil
+	case normal == "":
+		return slot{other: true}, nil // of calls that name no model
 	}
 	name := unique.Make(bounded(normal)).Value() // which must not keep a request alive
 	c := acquainted.of(e)

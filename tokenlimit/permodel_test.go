@@ -64,6 +64,28 @@ func TestInventedModelsAreBounded(t *testing.T) {
 	})
 }
 
+// Calls that are refused, here or further in, take no place from those that are not.
+func TestRefusedCallsEnrolNoModel(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model * {\nlimit 1M tokens per hour\nlimit 1 images per day\nper_model\n}")
+		for i := range 101 {
+			want(t, q.send("alice", fmt.Sprint("x", i), 2), 400)
+		}
+		want(t, q.ask("alice", "gpt-4o", ""), 200)
+		q.uses("alice", "tokens per hour (*) [gpt-4o]", 15)
+		if n := len(q.rows("alice")); n != 1 {
+			t.Errorf("got %d counters, want that of one model", n)
+		}
+	})
+	g := start(t, "", "token_limit outer {\nconsumer_based\nmodel * {\nlimit 1M tokens per hour\nper_model\n}\n}\ntoken_limit inner {\nlimit 1 images per day\n}\ntest_upstream")
+	q := &quotas{gateway: g, name: "outer"}
+	for i := range 101 {
+		want(t, q.send("alice", fmt.Sprint("x", i), 2), 400)
+	}
+	want(t, q.ask("alice", "gpt-4o", ""), 200)
+	q.uses("alice", "tokens per hour (*) [gpt-4o]", 15)
+}
+
 // What is in Redis is bounded, too, and ends.
 func TestInventedModelsLeaveNothingInRedis(t *testing.T) {
 	srv := redistest.Start(t)

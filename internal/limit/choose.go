@@ -71,7 +71,7 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 	}
 	rules := b.rules
 	if b.perModel {
-		s, err := e.l.slot(r.Context(), entity, known, normal, exact)
+		s, err := e.slot(r.Context(), entity, known, normal, exact)
 		if err != nil {
 			return nil, err
 		}

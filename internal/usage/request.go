@@ -57,6 +57,10 @@ type Request struct {
 	// generates nothing else. Tools and models that may draw, or not, are counted by
 	// their answer.
 	GeneratedImages int64
+	// Draws is set if the call may generate images of which GeneratedImages says nothing:
+	// it has a tool that draws, asks for images beside text or names a model that puts
+	// them out.
+	Draws bool
 	// AudioMillis and VideoMillis are how long the inline recordings and videos play, in
 	// milliseconds, measured from their bytes. A video counts with its sound as one.
 	AudioMillis, VideoMillis int64
@@ -207,6 +211,7 @@ func (s *reqScanner) finish() {
 	s.references(reqIsImage)
 	r.settleModels()
 	r.generated(s.chosen)
+	r.mayDraw()
 
 	var known bool
 	switch r.API {

@@ -208,8 +208,12 @@ func (s *reqScanner) configCap(c *reqConfig, which int) bool {
 // rest is numbers and words, and counts only at worst.
 func (s *reqScanner) setting(name []byte) bool {
 	schema := strings.Contains(string(name), "schema")
-	named := int64(s.named)
+	modalities := reqModalities(name)
+	named, start := int64(s.named), s.i
 	n, ok := s.toolModels(reqNamingOf(name), 3)
+	if ok && modalities {
+		s.r.draws(s.b[start:s.i])
+	}
 	if schema {
 		s.r.TextBytes += n
 	} else {

@@ -30,6 +30,7 @@ func (r *Request) readForm(body []byte, boundary string) *BadRequest {
 		if errors.Is(err, io.EOF) {
 			r.settleModels()
 			r.generated(false)
+			r.mayDraw()
 			return nil
 		}
 		if err != nil {

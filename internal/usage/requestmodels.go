@@ -46,11 +46,14 @@ func reqNamingOf(folded []byte) reqNaming {
 	return reqNamesNone
 }
 
-// naming reads a member by read, and notes the models in it.
+// naming reads a member by read, and notes the models and modalities in it.
 func (s *reqScanner) naming(name []byte, read func() bool) bool {
-	how, start := reqNamingOf(name), s.i
+	how, modalities, start := reqNamingOf(name), reqModalities(name), s.i
 	if !read() {
 		return false
+	}
+	if modalities {
+		s.r.draws(s.b[start:s.i])
 	}
 	if how == reqNamesNone {
 		return true

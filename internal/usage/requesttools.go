@@ -68,6 +68,7 @@ func (s *reqScanner) tool(depth int) bool {
 				return false
 			}
 			r.TextBytes += int64(size) + 2
+			r.drawingTool(raw)
 			if !reqClientTool(raw) {
 				r.external("server tools")
 			}

@@ -70,7 +70,7 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 		e.kind = b.kind
 	}
 	rules := b.rules
-	if b.perModel {
+	if b.perModel && len(b.rules) > 0 {
 		s, err := e.slot(r.Context(), entity, known, normal, exact)
 		if err != nil {
 			return nil, err

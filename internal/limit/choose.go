@@ -100,10 +100,11 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 	return nil, nil
 }
 
-// part is what of a call's use counts in a rule. some is false if nothing does.
-func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usage, some bool) {
+// part is what of a call's use counts in a rule. some is false if nothing does; inside is
+// set if it is what models did inside a call that another one answered.
+func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usage, some, inside bool) {
 	if i >= len(e.shares) || e.shares[i].always {
-		return *all, true
+		return *all, true, false
 	}
 	served := modelname.Normal(o.ServedModel)
 	if sh := &e.shares[i]; served != "" && slices.Contains(e.models, served) && !slices.Contains(sh.models, served) {
@@ -113,7 +114,7 @@ func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usag
 				some = true
 			}
 		}
-		return part, some
+		return part, some, true
 	}
-	return *all, true
+	return *all, true, false
 }

@@ -12,7 +12,6 @@ import (
 type lines struct {
 	tokens caddyfile.Segment
 	limits int               // how many
-	models bool              // whether a model block with limits is among them
 	lacks  caddyfile.Segment // a group that has limits, but none of this kind
 }
 
@@ -122,9 +121,9 @@ func words(line caddyfile.Segment) string {
 	return strings.Join(texts, " ")
 }
 
-// block sorts the lines of a block within the block. A model block goes to the kinds that
-// it has limits of: each instance knows its own. A group goes to both, for it replaces the
-// limits of both.
+// block sorts the lines of a block within the block. It goes to both kinds: a model belongs
+// to the first block that names it, whichever kind it has limits of, and a group replaces
+// the limits of both.
 func (ls sorted) block(word string, block caddyfile.Segment) (share, error) {
 	inner, err := sortBlock(block)
 	if err != nil {
@@ -135,11 +134,8 @@ func (ls sorted) block(word string, block caddyfile.Segment) (share, error) {
 		if word == "group" && in.limits == 0 && inner.limits() > 0 {
 			ls[k].lacks = block[:min(2, len(block))]
 		}
-		if word == "group" || in.limits > 0 || inner.limits() == 0 {
-			parts[k] = in.tokens
-		}
+		parts[k] = in.tokens
 		ls[k].limits += in.limits
-		ls[k].models = ls[k].models || in.models || word == "model" && in.limits > 0
 	}
 	return parts, nil
 }
@@ -147,10 +143,7 @@ func (ls sorted) block(word string, block caddyfile.Segment) (share, error) {
 // fit tells whether a line is for a kind of instance. One that would make sense to no
 // instance of the block goes to all, of which the first says so.
 func (ls sorted) fit(k kind, line caddyfile.Segment) bool {
-	switch line[0].Text {
-	case "unlisted": // speaks of model blocks
-		return ls[k].models || !ls[tokens].models && !ls[cost].models
-	case "usage_fields": // tell nothing of dollars
+	if line[0].Text == "usage_fields" { // tell nothing of dollars
 		return k == tokens || ls[tokens].limits == 0
 	}
 	return true

@@ -38,21 +38,21 @@ func TestLinesGoToTheLimitersTheyAreFor(t *testing.T) {
 			"limit 1k tokens per hour; mode strict; groups {; gold a b; }", "mode strict; limit $1 per day; groups {; gold a b; }",
 		},
 		{
-			"models to those that limit them", "model gpt-* {\nlimit $1 per day\nper_model\n}\nmodel qwen* glm* {\nlimit $2 per day\nlimit 1k tokens per day\ntype text\n}",
-			"model qwen* glm* {; limit 1k tokens per day; type text; }",
+			"models to both, for they belong to the first block", "model gpt-* {\nlimit $1 per day\nper_model\n}\nmodel qwen* glm* {\nlimit $2 per day\nlimit 1k tokens per day\ntype text\n}",
+			"model gpt-* {; per_model; }; model qwen* glm* {; limit 1k tokens per day; type text; }",
 			"model gpt-* {; limit $1 per day; per_model; }; model qwen* glm* {; limit $2 per day; type text; }",
 		},
 		{
 			"groups to both", "limit 1k tokens per day\nlimit $1 per day\ngroup gold {\nlimit $5 per day\nmodel gpt-* {\nlimit 5k tokens per day\n}\n}",
 			"limit 1k tokens per day; group gold {; model gpt-* {; limit 5k tokens per day; }; }",
-			"limit $1 per day; group gold {; limit $5 per day; }",
+			"limit $1 per day; group gold {; limit $5 per day; model gpt-* {; }; }",
 		},
 		{
-			"what other models are, to those that have models", "limit $1 per day\nunlisted deny\nmodel a {\nlimit 5k tokens per day\n}",
-			"unlisted deny; model a {; limit 5k tokens per day; }", "limit $1 per day",
+			"what other models are, to both", "limit $1 per day\nunlisted deny\nmodel a {\nlimit 5k tokens per day\n}",
+			"unlisted deny; model a {; limit 5k tokens per day; }", "limit $1 per day; unlisted deny; model a {; }",
 		},
 		{"what other models are, to one that complains", "limit $1 per day\nunlisted deny", "unlisted deny", "limit $1 per day; unlisted deny"},
-		{"a model block without limits, to one that complains", "limit $1 per day\nmodel a {\nper_model\n}", "model a {; per_model; }", "limit $1 per day; model a {; per_model; }"},
+		{"a model block without limits", "limit $1 per day\nmodel a {\nper_model\n}", "model a {; per_model; }", "limit $1 per day; model a {; per_model; }"},
 		{"fields to tokens", "usage_fields a.b\nlimit 1k tokens per day\nlimit $1 per day", "usage_fields a.b; limit 1k tokens per day", "limit $1 per day"},
 		{"empty blocks", "limit $1 per day\nmodel a {\n}", "model a", "limit $1 per day; model a"},
 	} {

@@ -96,3 +96,33 @@ func TestLimitsShowModelsAndGroups(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got.Limits, want)
 	}
 }
+
+// A model belongs to one block of an llm_limits, whichever kind of limit that has.
+func TestBlocksOfBothKindsOfLimitsAreOneList(t *testing.T) {
+	g := start(t, "", "llm_limits kinds {\nconsumer {\nmodel gpt-5-mini* {\nlimit $10 per day\n}\nmodel gpt-5* {\nlimit 1 requests per hour\n}\nunlisted deny\n}\n}\ntest_upstream")
+	q := &quotas{gateway: g, name: "kinds"}
+	answer = servedBy("gpt-5", 10, 5)
+	for _, tc := range []struct {
+		model    string
+		statuses []int
+	}{
+		{"gpt-5-mini", []int{200, 200}}, // the first block has it, and no limit of requests
+		{"gpt-5", []int{200, 429}},
+		{"gpt-4o", []int{403}},
+	} {
+		for _, status := range tc.statuses {
+			want(t, q.ask("kinds", tc.model, ""), status)
+		}
+	}
+}
+
+// A block without limits frees its models of the blocks behind it.
+func TestABlockWithoutLimitsClaimsItsModels(t *testing.T) {
+	q := quotasOf(t, "", "claims", "unlisted deny\nmodel gpt-5-nano {\nper_model\n}\nmodel gpt-5* {\nlimit 1 requests per hour\n}")
+	for _, status := range []int{200, 200} {
+		want(t, q.ask("alice", "gpt-5-nano", ""), status)
+	}
+	for _, status := range []int{200, 429} {
+		want(t, q.ask("alice", "gpt-5", ""), status)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -127,4 +128,32 @@ func TestPicturesThatAreMade(t *testing.T) {
 		want(t, draw("bob", 5, 5), 200)
 		want(t, draw("carol", 6, 6), 400)
 	})
+}
+
+// How many pictures a tool or a model that talks draws is not known before, but that
+// none is left is.
+func TestCallsThatMayDrawAreRefusedWhenNoPictureIsLeft(t *testing.T) {
+	const (
+		response = `{"id":"r","object":"response","status":"completed","model":"gpt-4.1","output":[{"type":"image_generation_call","id":"i","status":"completed","result":"AAAA"}],"usage":{"input_tokens":10,"output_tokens":10,"total_tokens":20}}`
+		content  = `{"candidates":[{"content":{"role":"model","parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1290,"totalTokenCount":1300},"modelVersion":"gemini-2.5-flash-image"}`
+		text     = `{"id":"r","object":"response","status":"completed","model":"gpt-4.1","output":[{"type":"message","content":[{"type":"output_text","text":"no"}]}],"usage":{"input_tokens":10,"output_tokens":10,"total_tokens":20}}`
+	)
+	for i, tc := range []struct {
+		name, path, body, answer string
+		statuses                 []int
+		used                     float64
+	}{
+		{"a tool", "/v1/responses", `{"model":"gpt-4.1","input":"draw","tools":[{"type":"image_generation"}]}`, response, []int{200, 429}, 1},
+		{"a model", "/v1beta/models/gemini-2.5-flash-image:generateContent", `{"contents":[{"parts":[{"text":"draw"}]}]}`, content, []int{200, 429}, 1},
+		{"a tool that is not used", "/v1/responses", `{"model":"gpt-4.1","input":"hi","tools":[{"type":"image_generation"}]}`, text, []int{200, 200}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q, app := quotasOf(t, "", "drawn", "limit 1 images per day"), "drawer"+strconv.Itoa(i)
+			answer = reply(200, tc.answer)
+			for _, status := range tc.statuses {
+				want(t, q.do("POST", tc.path, tc.body, "X-App", app), status)
+				q.uses(app, "images per day", tc.used)
+			}
+		})
+	}
 }

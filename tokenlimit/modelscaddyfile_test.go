@@ -69,7 +69,7 @@ func TestUnmarshalModelsAndGroupsRefuses(t *testing.T) {
 		want        []string
 	}{
 		{"a model without a glob", "model {\nlimit 1 requests per day\n}", []string{"model needs a glob", ":4"}},
-		{"a model without a limit", "model a {\nper_model\n}", []string{"model a needs at least one limit", ":4"}},
+		{"models without any limit", "model a {\nper_model\n}", []string{"needs at least one limit"}},
 		{"an unknown word of a model", "model a {\nlimits 5\n}", []string{"unrecognized subdirective 'limits' of model", ":3"}},
 		{"a limit of a model", "model a {\nlimit 5 bananas per day\n}", []string{`unit "bananas"`, ":3"}},
 		{"per_model with an argument", "model a {\nper_model yes\n}", []string{"argument", ":3"}},
@@ -81,7 +81,7 @@ func TestUnmarshalModelsAndGroupsRefuses(t *testing.T) {
 		{"a group without a rule", "group g {\n}", []string{`group "g" has no limit`, ":3"}},
 		{"an unknown word of a group", "group g {\nmode strict\n}", []string{"unrecognized subdirective 'mode' of group", ":3"}},
 		{"a limit of a group", "group g {\nlimit 0 requests per day\n}", []string{`amount "0"`, ":3"}},
-		{"a model of a group", "group g {\nmodel a {\ntype x\n}\n}", []string{"model a needs at least one limit"}},
+		{"a model of a group", "group g {\nmodel a {\ntype x\n}\n}", []string{`group "g" has no limit`}},
 		{"a group twice", "group g {\nlimit 1 requests per day\n}\ngroup g {\nlimit 1 requests per day\n}", []string{`the group "g" stands here twice`, ":7"}},
 		{"groups of nothing", "groups {\n}", []string{"groups needs a line"}},
 		{"groups with an argument", "groups g", []string{"argument", ":2"}},

@@ -3,6 +3,7 @@ package tokenlimit_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,28 @@ func TestInventedModelsAreBounded(t *testing.T) {
 	})
 }
 
+// Calls that are refused, here or further in, take no place from those that are not.
+func TestRefusedCallsEnrolNoModel(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model * {\nlimit 1M tokens per hour\nlimit 1 images per day\nper_model\n}")
+		for i := range 101 {
+			want(t, q.send("alice", fmt.Sprint("x", i), 2), 400)
+		}
+		want(t, q.ask("alice", "gpt-4o", ""), 200)
+		q.uses("alice", "tokens per hour (*) [gpt-4o]", 15)
+		if n := len(q.rows("alice")); n != 1 {
+			t.Errorf("got %d counters, want that of one model", n)
+		}
+	})
+	g := start(t, "", "token_limit outer {\nconsumer_based\nmodel * {\nlimit 1M tokens per hour\nper_model\n}\n}\ntoken_limit inner {\nlimit 1 images per day\n}\ntest_upstream")
+	q := &quotas{gateway: g, name: "outer"}
+	for i := range 101 {
+		want(t, q.send("alice", fmt.Sprint("x", i), 2), 400)
+	}
+	want(t, q.ask("alice", "gpt-4o", ""), 200)
+	q.uses("alice", "tokens per hour (*) [gpt-4o]", 15)
+}
+
 // What is in Redis is bounded, too, and ends.
 func TestInventedModelsLeaveNothingInRedis(t *testing.T) {
 	srv := redistest.Start(t)
@@ -98,7 +121,7 @@ func TestInventedModelsLeaveNothingInRedis(t *testing.T) {
 }
 
 // A fallback is limited as if it had been called itself, and what it did is counted for
-// it alone.
+// it and for the model that was asked for.
 func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 	eachStore(t, func(t *testing.T, start starter) {
 		q := start(t, "model cheap {\nlimit 100 tokens per day\nlimit 9 requests per day\n}\nmodel dear {\nlimit 20 tokens per day\nlimit 9 requests per day\n}")
@@ -111,7 +134,7 @@ func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 
 		answer = servedBy("dear", 10, 15)
 		want(t, q.ask("alice", "cheap", `"models":["dear"],`), 200)
-		q.uses("alice", "tokens per day (cheap)", 15)
+		q.uses("alice", "tokens per day (cheap)", 40)
 		q.uses("alice", "tokens per day (dear)", 25)
 		w := q.ask("alice", "cheap", `"models":["dear"],`)
 		want(t, w, 429)
@@ -130,6 +153,31 @@ func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 		q.uses("carol", "tokens per day (dear)", 11)
 		q.uses("carol", "tokens per day (cheap)", 11)
 	})
+}
+
+// An alias answers under the name of its model, which a client can name as well.
+func TestNamingAnAliasOfItsModelFreesNobody(t *testing.T) {
+	for name, tc := range map[string]struct{ model, more, served string }{
+		"fallback":             {"fast", `"fallbacks":["gpt-4o-mini"],`, "gpt-4o-mini-2024-07-18"},
+		"unread-member":        {"fast", `"user_model":"gpt-4o-mini",`, "gpt-4o-mini-2024-07-18"},
+		"tool":                 {"fast", `"tools":[{"type":"image_generation","model":"gpt-4o-mini"}],`, "gpt-4o-mini-2024-07-18"},
+		"block-with-more-room": {"fast", `"fallbacks":["big"],`, "big"},
+		"choices-alone":        {"", `"models":["fast","gpt-4o-mini"],`, "gpt-4o-mini-2024-07-18"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := quotasOf(t, "", "alias", "limit 1M requests per hour\nmodel fast {\nlimit 100 tokens per hour\n}\nmodel big {\nlimit 1M tokens per hour\n}")
+			answer = servedBy(tc.served, 500, 500)
+			ask := func() *httptest.ResponseRecorder {
+				if tc.model != "" {
+					return q.ask(name, tc.model, tc.more)
+				}
+				return q.do("POST", "/v1/chat/completions", "{"+tc.more+`"max_tokens":5,"messages":[]}`, "X-App", name)
+			}
+			want(t, ask(), 200)
+			q.uses(name, "tokens per hour (fast)", 1000)
+			want(t, ask(), 429)
+		})
+	}
 }
 
 func TestAnOutageOfTheStoreIsNeverSilent(t *testing.T) { // 20

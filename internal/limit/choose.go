@@ -12,7 +12,9 @@ import (
 
 // A call may name several models: fallbacks, the choices of a router, models of tools. It
 // is held to the limits of all of them, since any may serve it. When it has ended, it
-// counts for the one that the answer names; where that is none of them, for all.
+// counts for the one that it asks for, and of the others for the one that the answer
+// names; where that is none of them, for all. The model that is asked for always pays: it
+// may be an alias of the one that the answer names, and clients can name that one, too.
 
 // share is for which models of a call a rule counts.
 type share struct {
@@ -47,7 +49,7 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 	}
 	var b *block
 	var exact string
-	if model != "" {
+	if model != "" || call.Endpoint.Class != usage.Free { // such as a list of models
 		b, exact = set.blockOf(forms)
 	}
 	switch {
@@ -59,6 +61,8 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 		call.Shadowed(e.l.id) // and what counts every call counts this one
 		e.l.count(r, f, true)
 		return nil, nil
+	case b == nil && model == "" && call.Endpoint.Class == usage.Realtime && set.escapable():
+		return notMetered("it opens a connection whose model is chosen later"), nil
 	case b == nil:
 		return nil, nil
 	}
@@ -66,15 +70,15 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 		e.kind = b.kind
 	}
 	rules := b.rules
-	if b.perModel {
-		s, err := e.l.slot(r.Context(), entity, known, normal, exact)
+	if b.perModel && len(b.rules) > 0 {
+		s, err := e.slot(r.Context(), entity, known, normal, exact)
 		if err != nil {
 			return nil, err
 		}
 		rules = b.rulesOf(s)
 	}
-	// one that the path names serves the call, whatever the body says
-	always := main && call.Request != nil && call.Request.BodyModel != ""
+	// without a model that is asked for, each of the others may be the alias
+	always := main || call.Model() == ""
 	for _, ru := range rules {
 		i := slices.IndexFunc(e.rules, func(has *rule) bool { return has.store.ID == ru.store.ID })
 		if i < 0 {
@@ -96,10 +100,11 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 	return nil, nil
 }
 
-// part is what of a call's use counts in a rule. some is false if nothing does.
-func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usage, some bool) {
+// part is what of a call's use counts in a rule. some is false if nothing does; inside is
+// set if it is what models did inside a call that another one answered.
+func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usage, some, inside bool) {
 	if i >= len(e.shares) || e.shares[i].always {
-		return *all, true
+		return *all, true, false
 	}
 	served := modelname.Normal(o.ServedModel)
 	if sh := &e.shares[i]; served != "" && slices.Contains(e.models, served) && !slices.Contains(sh.models, served) {
@@ -109,7 +114,7 @@ func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usag
 				some = true
 			}
 		}
-		return part, some
+		return part, some, true
 	}
-	return *all, true
+	return *all, true, false
 }

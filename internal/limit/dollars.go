@@ -3,9 +3,11 @@ package limit
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
@@ -249,14 +251,40 @@ func (e *entry) cost(o *meter.Outcome) int64 {
 	}
 }
 
+// costInside is what these models cost that were used inside a call which another one
+// answered. Where one has no price of its own, it is what the call cost.
+func (e *entry) costInside(o *meter.Outcome, models []string) int64 {
+	all := e.cost(o)
+	if e.quote == nil || e.quote.pricer == nil {
+		return all
+	}
+	var sum int64
+	p := e.quote.call
+	p.Terms, p.Other = o.Terms, nil
+	p.Terms.CostKnown = false // that would be the whole
+	for i := range o.Other {
+		if each := &o.Other[i]; slices.Contains(models, modelname.Normal(each.Model)) {
+			p.Requested, p.Served, p.Usage = each.Model, each.Model, each.Usage
+			usd, status := e.quote.pricer.Price(&p)
+			if status == meter.CostUnpriced {
+				return all
+			}
+			sum = add(sum, int64(usd))
+		}
+	}
+	return min(sum, all)
+}
+
 // amount is how much of a rule's unit a call has used, of which all is used.
 func (e *entry) amount(i int, o *meter.Outcome, all *usage.Usage) int64 {
-	used, some := e.part(i, o, all)
+	used, some, inside := e.part(i, o, all)
 	switch u := e.rules[i].unit; {
 	case !some:
 		return 0
 	case u == Requests:
 		return e.ticket.Lines[i].Charged
+	case u == USD && inside:
+		return e.costInside(o, e.shares[i].models)
 	case u == USD:
 		return e.cost(o)
 	case u.Media():

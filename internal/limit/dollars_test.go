@@ -330,3 +330,38 @@ func TestStrictBudgetsRefuseWhatTheRequestDoesNotBound(t *testing.T) {
 		}
 	}
 }
+
+// A block of a model that was used inside a call pays for that alone.
+func TestAModelInsideACallCostsItsBlockItsShare(t *testing.T) {
+	c := Config{Limits: []Rule{{Amount: "$1", Window: "day"}}}
+	p, err := c.compile(CostLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &meter.Outcome{
+		Cost: 5 * money.Dollar, CostStatus: meter.CostCalculated, ServedModel: "main", Terms: usage.Terms{CostKnown: true, Cost: 5 * money.Dollar},
+		Other: []usage.ModelUsage{{Model: "tool", Usage: usage.Usage{Input: 1, Output: 1}}, {Model: "another", Usage: usage.Usage{Input: 9}}},
+	}
+	all := o.All()
+	for _, tc := range []struct {
+		name   string
+		share  share
+		models string // that have a price
+		want   money.USD
+	}{
+		{"its share", share{models: []string{"tool"}}, "main tool", 3 * money.Dollar / 100},
+		{"all, without a price of its own", share{models: []string{"tool"}}, "main", 5 * money.Dollar},
+		{"all, of the model that was asked for", share{models: []string{"main"}, always: true}, "main tool", 5 * money.Dollar},
+		{"nothing, of one that was not used", share{models: []string{"idle"}}, "main idle", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := &entry{
+				rules: p.base.rules, models: []string{"main", "tool", "idle"}, shares: []share{tc.share},
+				quote: &quote{pricer: &cents{models: tc.models, rate: money.Dollar / 100}},
+			}
+			if got := money.USD(e.amount(0, o, &all)); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

@@ -28,6 +28,8 @@ type entry struct {
 	models  []string // the normal names of a call that names several
 	shares  []share  // by rule, of such a call
 	idle    []bool   // by rule: nothing is asked of it; nil if of all something is
+	// enrolled are the models that have their counters since this call
+	enrolled []enrolment
 
 	rulesBuf   [inline]*rule
 	resultsBuf [inline]store.Result
@@ -35,15 +37,20 @@ type entry struct {
 }
 
 // admit has the store take what the call wants of all rules, or of none.
-func (l *Limiter) admit(r *http.Request, call *meter.Call) (*entry, *Refusal, error) {
+func (l *Limiter) admit(r *http.Request, call *meter.Call) (admitted *entry, f *Refusal, err error) {
 	consumer, err := l.consumer(r)
 	if err != nil {
 		return nil, nil, err
 	}
 	e := &entry{l: l}
+	defer func() {
+		if admitted == nil {
+			e.enrol(false)
+		}
+	}()
 	known := l.known || consumer == meter.DefaultConsumer
 	entity := store.Entity{Instance: l.id, Consumer: consumer}
-	f, err := e.choose(r, call, l.set(r, consumer), entity, known)
+	f, err = e.choose(r, call, l.set(r, consumer), entity, known)
 	if f != nil || err != nil {
 		return nil, f, err
 	}
@@ -181,13 +188,17 @@ func (e *entry) quotas(qs []quota) []quota {
 // Settle implements meter.Entry.
 func (e *entry) Settle(o *meter.Outcome) {
 	used := o.All()
+	e.enrol(true)
 	e.end(func(i int) int64 {
 		return e.amount(i, o, &used) - e.paid(i)
 	})
 }
 
 // Cancel implements meter.Entry.
-func (e *entry) Cancel() { e.end(func(int) int64 { return 0 }) }
+func (e *entry) Cancel() {
+	e.enrol(false)
+	e.end(func(int) int64 { return 0 })
+}
 
 func (e *entry) end(amount func(i int) int64) {
 	e.watch.track.settle(1)

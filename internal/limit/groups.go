@@ -24,8 +24,8 @@ type Group struct {
 	Applications []string `json:"applications,omitempty"`
 	// Limits are the rules that count every call of a member.
 	Limits []Rule `json:"limits,omitempty"`
-	// Models are the rules that count calls of some models. There must be limits or
-	// models.
+	// Models are the rules that count calls of some models. There must be a limit here or
+	// in Limits.
 	Models []ModelBlock `json:"models,omitempty"`
 }
 
@@ -36,10 +36,15 @@ func (g *Group) check(before []Group) error {
 		return errors.New("a group needs a name")
 	case slices.ContainsFunc(before, func(b Group) bool { return b.Name == g.Name }):
 		return fmt.Errorf("the group %q stands here twice", g.Name)
-	case len(g.Limits) == 0 && len(g.Models) == 0:
+	case !limited(g.Limits, g.Models):
 		return fmt.Errorf("group %q has no limit, so that its members would not be limited at all", g.Name)
 	}
 	return checkName("group", g.Name)
+}
+
+// limited tells whether there is any limit.
+func limited(limits []Rule, models []ModelBlock) bool {
+	return len(limits) > 0 || slices.ContainsFunc(models, func(mb ModelBlock) bool { return len(mb.Limits) > 0 })
 }
 
 // checkMembership checks what says who is in which group.

@@ -11,15 +11,17 @@ import (
 type media struct {
 	images    int64 // that are sent
 	generated int64 // that are asked for
+	drawn     int64 // 1 if it may draw others besides, by a tool or beside text
 	audio     int64 // milliseconds
 	video     int64 // milliseconds
 }
 
-// of is how much of a unit a call has.
+// of is how much of a unit a call has. One that may draw is taken to draw one picture, so
+// that it is refused when the limit is reached.
 func (m *media) of(u Unit) int64 {
 	switch u {
 	case Images:
-		return add(m.images, m.generated)
+		return add(add(m.images, m.generated), m.drawn)
 	case AudioSeconds:
 		return m.audio
 	case VideoSeconds:
@@ -48,6 +50,9 @@ func mediaOf(r *http.Request, call *meter.Call, rules []*rule) (media, *Refusal)
 	}
 	q := call.Request
 	m := media{images: int64(q.Images), generated: q.GeneratedImages, audio: q.AudioMillis, video: q.VideoMillis}
+	if q.Draws {
+		m.drawn = 1
+	}
 	if !seconds {
 		return m, nil
 	}

@@ -22,7 +22,8 @@ type ModelBlock struct {
 	// its normal form: without the path and the provider before it, Bedrock's geography,
 	// OpenRouter's variant and one date behind it. At least one.
 	Match []string `json:"match,omitempty"`
-	// Limits are the rules. At least one.
+	// Limits are the rules. Without any, the models of the block are held to those beside
+	// the blocks alone, and to no block after it. Default: none.
 	Limits []Rule `json:"limits,omitempty"`
 	// PerModel counts each model of the block apart, by its normal form; without it all
 	// count together. A consumer has counters for 100 models at most, beside those that
@@ -90,8 +91,6 @@ func (mb *ModelBlock) check() error {
 		return errors.New("model needs a glob, such as `model qwen*`")
 	case len(mb.Match) > maxGlobs:
 		return fmt.Errorf("model has more than %d globs", maxGlobs)
-	case len(mb.Limits) == 0:
-		return fmt.Errorf("model %s needs at least one limit", strings.Join(mb.Match, " "))
 	}
 	for _, s := range mb.Match {
 		if s == "" || len(s) > maxGlob || strings.ContainsFunc(s, notInGlob) {
@@ -138,7 +137,8 @@ func blockID(names []string) string {
 }
 
 // blockOf is the block that a model belongs to, nil if it is in none. exact is the name
-// in the config, where it stands there as it is.
+// in the config, where it stands there as it is. The empty name of a call that names no
+// model belongs to the first block that has the glob `*`.
 func (s *ruleset) blockOf(forms []string) (b *block, exact string) {
 	for _, b := range s.blocks {
 		var found bool
@@ -155,6 +155,19 @@ func (s *ruleset) blockOf(forms []string) (b *block, exact string) {
 		}
 	}
 	return nil, ""
+}
+
+// takesAll tells whether all models belong to the block that are in none before it.
+func (b *block) takesAll() bool {
+	return slices.ContainsFunc(b.globs, func(g modelname.Glob) bool { return g.String() == "*" })
+}
+
+// escapable tells whether there are limits of models that a call escapes which chooses its
+// model when it has been admitted.
+func (s *ruleset) escapable() bool {
+	return slices.ContainsFunc(s.blocks, func(b *block) bool {
+		return slices.ContainsFunc(b.rules, func(ru *rule) bool { return !ru.shadow })
+	})
 }
 
 // unlisted refuses a model that is in no block. A caller for whom there are no blocks

@@ -131,7 +131,7 @@ func TestModelsAndGroupsAreRefused(t *testing.T) {
 		want   string
 	}{
 		{"a block without a glob", Config{Models: []ModelBlock{{Limits: oneOf10}}}, "models[0]: model needs a glob"},
-		{"a block without a limit", Config{Models: []ModelBlock{{Match: []string{"a"}}}}, "models[0]: model a needs at least one limit"},
+		{"blocks without any limit", Config{Models: []ModelBlock{{Match: []string{"a"}}}}, "needs at least one limit, such as"},
 		{"a limit that is wrong", Config{Models: []ModelBlock{block("a"), {Match: []string{"b"}, Limits: []Rule{{Amount: "0", Unit: Tokens, Window: "day"}}}}}, `models[1]: limits[0]: amount "0" must be greater than zero`},
 		{"a limit twice", Config{Models: []ModelBlock{{Match: []string{"b"}, Limits: append(oneOf10, oneOf10...)}}}, "models[0]: limits[1]: a limit of tokens per day stands here twice"},
 		{"a glob twice", Config{Models: []ModelBlock{block("a*"), block("b", "A*")}}, `models[1]: model "A*" stands here twice`},
@@ -147,7 +147,7 @@ func TestModelsAndGroupsAreRefused(t *testing.T) {
 		{"a group twice", Config{Groups: []Group{{Name: "g", Limits: oneOf10}, {Name: "g", Limits: oneOf10}}}, `groups[1]: the group "g" stands here twice`},
 		{"a group like a path", Config{Groups: []Group{{Name: "/g", Limits: oneOf10}}}, `group "/g" must not start with / or @`},
 		{"a limit of a group", Config{Groups: []Group{{Name: "g", Limits: []Rule{{Amount: "x", Unit: Tokens, Window: "day"}}}}}, `group g: limits[0]: amount "x"`},
-		{"a block of a group", Config{Groups: []Group{{Name: "g", Models: []ModelBlock{{Match: []string{"a"}}}}}}, "group g: models[0]: model a needs at least one limit"},
+		{"blocks of a group without any limit", Config{Limits: oneOf10, Groups: []Group{{Name: "g", Models: []ModelBlock{{Match: []string{"a"}}}}}}, `groups[0]: group "g" has no limit`},
 		{"an application in two groups", Config{Groups: []Group{{Name: "g", Limits: oneOf10, Applications: []string{"a"}}, {Name: "h", Limits: oneOf10, Applications: []string{"a"}}}}, `application "a" is in group g and in group h`},
 		{"an application without a name", Config{Groups: []Group{{Name: "g", Limits: oneOf10, Applications: []string{""}}}}, "group g: an application has no name"},
 		{"a default group that is not there", Config{Groups: []Group{{Name: "g", Limits: oneOf10}}, DefaultGroup: "h"}, `default_group "h" is no group of this limiter`},
@@ -176,6 +176,7 @@ func TestWhatNothingLimitsIsToldOf(t *testing.T) {
 		{"blocks beside limits", Config{Limits: oneOf10, Models: block}, nil},
 		{"blocks alone", Config{Models: block}, []string{"models in no model block"}},
 		{"a block of all models", Config{Models: all}, nil},
+		{"a block of all models without limits", Config{Models: append(block, ModelBlock{Match: []string{"*"}})}, []string{"models in no model block"}},
 		{"the operator said so", Config{Models: block, Unlisted: "allow"}, nil},
 		{"the others are denied", Config{Models: block, Unlisted: "deny"}, nil},
 		{"groups alone", Config{Groups: []Group{{Name: "g", Limits: oneOf10}}}, []string{"callers in no group"}},

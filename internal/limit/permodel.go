@@ -15,7 +15,8 @@ import (
 // keeps it: beside a consumer's counters stand one for each name, which goes up to 1, and
 // one for all of them, which goes up to modelsMost. A name that is new is charged to both
 // at once or to neither, so that all replicas agree on which names there are, and a name
-// that comes too late leaves nothing behind.
+// that comes too late leaves nothing behind. Neither does the name of a call that is
+// refused, here or further in.
 
 const (
 	// modelsMost is how many models a consumer has counters for, beside those that the
@@ -51,29 +52,36 @@ type slot struct {
 
 // slot finds the counters of a model; normal is its name and exact the one that the
 // config gives it, if it does.
-func (l *Limiter) slot(ctx context.Context, e store.Entity, known bool, normal, exact string) (slot, error) {
-	if exact != "" {
+func (e *entry) slot(ctx context.Context, of store.Entity, known bool, normal, exact string) (slot, error) {
+	switch {
+	case exact != "":
 		return slot{model: exact}, nil
+	case normal == "":
+		return slot{other: true}, nil // of calls that name no model
 	}
 	name := unique.Make(bounded(normal)).Value() // which must not keep a request alive
-	c := acquainted.of(e)
+	c := acquainted.of(of)
 	now := time.Now()
 	if own, full := c.knows(name, now); own || full {
 		return slot{model: name, other: !own}, nil
 	}
-	own, until, err := l.enroll(ctx, e, known, name)
+	t, results, err := e.l.enroll(ctx, of, known, name)
 	if err != nil {
 		return slot{}, err
 	}
+	own := t != nil || results[1].Used > 0
 	if own {
-		c.meet(name, until)
+		c.meet(name, results[1].ResetAt)
+	}
+	if t != nil {
+		e.enrolled = append(e.enrolled, enrolment{name, t, c})
 	}
 	return slot{model: name, other: !own}, nil
 }
 
-// enroll asks the store whether a model has counters of its own, and until when that
-// holds.
-func (l *Limiter) enroll(ctx context.Context, e store.Entity, known bool, name string) (own bool, until time.Time, err error) {
+// enroll asks the store for counters of its own for a model. The results are those of all
+// names and of this one; there is a ticket if it is new.
+func (l *Limiter) enroll(ctx context.Context, e store.Entity, known bool, name string) (*store.Ticket, []store.Result, error) {
 	one := &store.Rule{ID: "model " + name, Window: namesWindow}
 	res := store.Reservation{
 		Entity: e, Known: known, Lease: l.app.Leases().Lease(),
@@ -86,14 +94,28 @@ func (l *Limiter) enroll(ctx context.Context, e store.Entity, known bool, name s
 	start := time.Now()
 	t, err := l.app.Counters().Reserve(ctx, &res, results)
 	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
-	if err != nil {
-		return false, until, err
+	return t, results, err
+}
+
+// enrolment is a model that had no counters of its own before this call.
+type enrolment struct {
+	model  string
+	ticket *store.Ticket
+	in     *acquaintance
+}
+
+// enrol lets the models that are new keep their counters, or takes them back: a call that
+// is refused costs nothing, no place for a name either.
+func (e *entry) enrol(keep bool) {
+	for _, n := range e.enrolled {
+		if keep {
+			e.l.app.Leases().Settle(n.ticket, []int64{1, 1})
+			continue
+		}
+		n.in.forget(n.model)
+		e.l.app.Leases().Settle(n.ticket, []int64{0, 0})
 	}
-	if t != nil {
-		l.app.Leases().Settle(t, []int64{1, 1})
-		return true, results[1].ResetAt, nil
-	}
-	return results[1].Used > 0, results[1].ResetAt, nil
+	e.enrolled = nil
 }
 
 // ownRules are the rules of the models of a block that are counted apart. Those that were
@@ -182,6 +204,12 @@ func (c *acquaintance) meet(model string, until time.Time) {
 	if !slices.ContainsFunc(c.named, func(n enrolled) bool { return n.model == model }) {
 		c.named = append(c.named, enrolled{model, until.UnixMilli()})
 	}
+}
+
+func (c *acquaintance) forget(model string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named = slices.DeleteFunc(c.named, func(n enrolled) bool { return n.model == model })
 }
 
 // models are the names that have counters of their own.

@@ -40,7 +40,7 @@ func (s *ruleset) all(f func(ru *rule)) {
 
 // plan compiles the rules of a config.
 func (c *Config) plan(zone *time.Location, k *Kind) (*plan, error) {
-	if len(c.Limits) == 0 && len(c.Models) == 0 && len(c.Groups) == 0 {
+	if !limited(c.Limits, c.Models) && len(c.Groups) == 0 {
 		return nil, fmt.Errorf("needs at least one limit, such as `%s`", k.example)
 	}
 	base, err := c.ruleset("", c.Limits, c.Models, zone, k)
@@ -120,10 +120,8 @@ func (s *ruleset) uncoveredModels() bool {
 		return false
 	}
 	for _, b := range s.blocks {
-		for _, g := range b.globs {
-			if g.String() == "*" {
-				return false
-			}
+		if b.takesAll() {
+			return len(b.rules) == 0
 		}
 	}
 	return true

@@ -26,7 +26,7 @@ func TestNamesOfOneModelHaveOneCounter(t *testing.T) {
 		q.uses("alice", "requests per day (gpt-4o) [gpt-4o]", 5)
 		q.uses("alice", "requests per day (*) [gpt-4o-mini]", 4)
 		q.uses("alice", "requests per day (*) [gemini-2.5-pro]", 1)
-		q.uses("alice", "requests per day (*) [amazon.nova-lite-v1:0]", 1)
+		q.uses("alice", "requests per day (*) [nova-lite]", 1)
 	})
 }
 

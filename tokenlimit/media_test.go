@@ -157,3 +157,26 @@ func TestCallsThatMayDrawAreRefusedWhenNoPictureIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// How long a recording plays says nothing of a video.
+func TestADurationIsTrustedOfItsKindAlone(t *testing.T) {
+	global := "llm {\nstore memory {\npersist off\n}\nmeter {\ntrust_duration X-Audio-Duration X-Video-Duration\n}\n}"
+	const body = `{"model":"qwen-vl","max_tokens":5,"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`
+	for i, tc := range []struct {
+		lines  string
+		said   []string
+		status int
+	}{
+		{"limit 9 video_seconds per day", []string{"X-Audio-Duration", "0"}, 400},
+		{"limit 9 video_seconds per day", []string{"X-Video-Duration", "5"}, 200},
+		{"limit 9 video_seconds per day\nlimit 9 audio_seconds per day", []string{"X-Audio-Duration", "0"}, 400},
+		{"limit 9 video_seconds per day\nlimit 9 audio_seconds per day", []string{"X-Audio-Duration", "0", "X-Video-Duration", "5"}, 200},
+		{"limit 9 video_seconds per day shadow", nil, 200},
+	} {
+		q := quotasOf(t, global, "kinds", tc.lines)
+		w := q.do("POST", "/v1/chat/completions", body, append(tc.said, "X-App", "kind"+strconv.Itoa(i))...)
+		if w.Code != tc.status {
+			t.Errorf("%s with %v: got %d, want %d: %s", tc.lines, tc.said, w.Code, tc.status, w.Body)
+		}
+	}
+}

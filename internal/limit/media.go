@@ -34,14 +34,15 @@ func (m *media) of(u Unit) int64 {
 // mediaOf works out what a call has of what the rules count. It is refused where the
 // length of a recording must be known and is not.
 func mediaOf(r *http.Request, call *meter.Call, rules []*rule) (media, *Refusal) {
-	var images, seconds, enforced bool
+	var images, seconds, audio, video bool // audio and video: those that can refuse
 	for _, ru := range rules {
 		switch ru.unit {
 		case Images:
 			images = true
-		case AudioSeconds, VideoSeconds:
-			seconds = true
-			enforced = enforced || !ru.shadow
+		case AudioSeconds:
+			seconds, audio = true, audio || !ru.shadow
+		case VideoSeconds:
+			seconds, video = true, video || !ru.shadow
 		default:
 		}
 	}
@@ -62,7 +63,9 @@ func mediaOf(r *http.Request, call *meter.Call, rules []*rule) (media, *Refusal)
 	}
 	// what was measured is true where somebody says less
 	m.audio, m.video = max(m.audio, said.Audio), max(m.video, said.Video)
-	if unknown := q.DurationUnknown || call.Endpoint.Class == usage.Realtime; unknown && !said.Any && enforced {
+	// what is said of one kind says nothing of the other, which may be the one that is sent
+	lacks := audio && !said.AudioSaid || video && !said.VideoSaid && q.API != usage.OpenAIAudio
+	if unknown := q.DurationUnknown || call.Endpoint.Class == usage.Realtime; unknown && lacks {
 		return m, &Refusal{
 			Status: http.StatusBadRequest, Code: "duration_unknown",
 			Message: "this gateway admits only recordings and videos whose length it can tell: send the file itself, in a common format",

@@ -36,6 +36,10 @@ const (
 	mostCap  = 4096
 )
 
+// mostPictures is how many a call holds of a limit that all callers share. Vendors make no
+// more in one call.
+const mostPictures = 10
+
 // uncounted tells whether a call counts as a request and nothing else: it costs
 // nothing, or it is let pass though its use will not be seen.
 func uncounted(call *meter.Call) bool {
@@ -122,6 +126,10 @@ func (l *Limiter) take(ru *rule, w *wants) store.Take {
 	case Images, AudioSeconds, VideoSeconds:
 		t.Hold = w.media.of(ru.unit)
 		t.Need = max(t.Hold, 1)
+		if l.shared && ru.unit == Images && l.config.Mode != Strict {
+			// nobody may lock others out by asking for a thousand
+			t.Hold = min(t.Hold, mostPictures)
+		}
 		return t
 	case USD:
 		t.Hold, more = 0, 0

@@ -225,3 +225,19 @@ func TestAddSaturates(t *testing.T) {
 		}
 	}
 }
+
+// A call that asks for a thousand pictures needs room for them, and keeps it from others
+// only where the count is its own, or may never be passed.
+func TestPicturesHeldOfASharedLimit(t *testing.T) {
+	for _, tc := range []struct {
+		shared bool
+		mode   Mode
+		hold   int64
+	}{{true, Reserve, 10}, {true, Strict, 1000}, {false, Reserve, 1000}} {
+		l := newTestLimiter(t, Config{ConsumerBased: !tc.shared, Mode: tc.mode, Limits: parse(t, "1000 images per hour")})
+		take := l.take(l.rules[0], &wants{media: media{generated: 1000}})
+		if take.Need != 1000 || take.Hold != tc.hold {
+			t.Errorf("shared %t, %s: needs %d and holds %d, want 1000 and %d", tc.shared, tc.mode, take.Need, take.Hold, tc.hold)
+		}
+	}
+}

@@ -12,8 +12,8 @@ import (
 // Durations are how long recordings and videos play, in milliseconds.
 type Durations struct {
 	Audio, Video int64
-	// Any is set if somebody said so.
-	Any bool
+	// AudioSaid and VideoSaid are set if somebody said so of that kind.
+	AudioSaid, VideoSaid bool
 }
 
 // maxDuration is the longest that is believed.
@@ -59,10 +59,10 @@ func (c *Call) TrustedDurations(h http.Header) (d Durations, err error) {
 	if t == nil {
 		return d, nil
 	}
-	if d.Audio, err = t.read(h, t.audio, &d.Any); err != nil {
+	if d.Audio, err = t.read(h, t.audio, &d.AudioSaid); err != nil {
 		return Durations{}, err
 	}
-	if d.Video, err = t.read(h, t.video, &d.Any); err != nil {
+	if d.Video, err = t.read(h, t.video, &d.VideoSaid); err != nil {
 		return Durations{}, err
 	}
 	return d, nil

@@ -46,10 +46,12 @@ func (g *gateway) exposition() string {
 		},
 		DisableKeepAlives: true,
 	}}
-	resp, err := c.Get("http://localhost/metrics")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	var resp *http.Response
+	eventually(g.t, "answered", func() (ok bool) { // a reload may be replacing the endpoint
+		var err error
+		resp, err = c.Get("http://localhost/metrics")
+		return err == nil
+	})
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {

@@ -114,7 +114,9 @@ func TestOutageIsBridgedAndHandedOver(t *testing.T) {
 				t.Errorf("calls waited for %s once the outage was known, as the median", median)
 			}
 			g.expectMetrics(map[string]float64{"llm_store_outage": 1})
-			says(t, g.logs.text(), "redis cannot be reached: calls are counted here")
+			eventually(t, "said in the log", func() bool {
+				return strings.Contains(g.logs.text(), "redis cannot be reached: calls are counted here")
+			})
 
 			tt.heal(server, proxy)
 			g.healed()
@@ -130,7 +132,9 @@ func TestOutageIsBridgedAndHandedOver(t *testing.T) {
 			if v := g.scrape()["llm_store_outage"]; v != 0 {
 				t.Errorf("llm_store_outage is %v", v)
 			}
-			says(t, g.logs.text(), "redis is back, and has been charged with what was used meanwhile")
+			eventually(t, "said in the log", func() bool {
+				return strings.Contains(g.logs.text(), "redis is back, and has been charged with what was used meanwhile")
+			})
 		})
 	}
 }

@@ -12,12 +12,15 @@ import (
 // batch is how many entities are looked at under a lock at once.
 const batch = 256
 
-// Entities implements store.Counters. It never fails. It looks at all entities of
+// Entities implements store.Counters. It fails as Reserve does. It looks at all entities of
 // the store, but keeps the first n names only, and holds no lock for long. One
 // that comes or goes meanwhile may be missed.
-func (s *Store) Entities(_ context.Context, instance, after string, n int) ([]store.Entity, error) {
+func (s *Store) Entities(ctx context.Context, instance, after string, n int) ([]store.Entity, error) {
 	if n <= 0 {
 		return nil, nil
+	}
+	if err := s.gate.pass(ctx); err != nil {
+		return nil, err
 	}
 	var (
 		names  []string

@@ -248,8 +248,11 @@ func (s *Store) renew(k *ticket, lease time.Duration) {
 	sh.settled(e, now)
 }
 
-// Read implements store.Counters. It never fails.
-func (s *Store) Read(_ context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
+// Read implements store.Counters. It fails as Reserve does where counts are being read.
+func (s *Store) Read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
+	if err := s.gate.pass(ctx); err != nil {
+		return err
+	}
 	hash, sh := s.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -266,10 +269,13 @@ func (s *Store) Read(_ context.Context, name store.Entity, rules []*store.Rule, 
 	return nil
 }
 
-// Adjust implements store.Counters. It never fails.
-func (s *Store) Adjust(_ context.Context, name store.Entity, r *store.Rule, amount int64) error {
+// Adjust implements store.Counters. It fails as Reserve does where counts are being read.
+func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, amount int64) error {
 	if amount == 0 {
 		return nil
+	}
+	if err := s.gate.pass(ctx); err != nil {
+		return err
 	}
 	hash, sh := s.shard(name)
 	sh.mu.Lock()

@@ -182,13 +182,3 @@ func (r *replica) end(sig os.Signal) {
 	r.t.Helper()
 	r.process.end(sig)
 }
-
-// says fails the test if the text lacks any of the words.
-func says(t testing.TB, text string, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if !strings.Contains(text, w) {
-			t.Errorf("it does not say %q: %s", w, text)
-		}
-	}
-}

@@ -9,9 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+
+	"github.com/llmlimits/caddy-llm-limits/llmcost/prices"
 )
 
 var updateDocs = flag.Bool("update", false, "write the JSON beside the Caddyfiles of docs/json.md anew")
@@ -183,5 +186,15 @@ func TestHandlersInTheDocumentationAreKnown(t *testing.T) {
 	}
 	if n == 0 {
 		t.Error("no handlers")
+	}
+}
+
+func TestTheDayOfTheBuiltInPricesIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("docs/costs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if day := prices.Builtin().AsOf.Format(time.DateOnly); !strings.Contains(string(page), "The built-in table is of "+day) {
+		t.Errorf("docs/costs.md does not say that the built-in table is of %s", day)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 )
 
 // Models is a list of globs of model names, in which "*" stands for any characters,
@@ -29,7 +31,7 @@ func (m *Models) UnmarshalJSON(b []byte) error {
 }
 
 // allowlist is a compiled [Models]; nil allows every model.
-type allowlist struct{ globs []glob }
+type allowlist struct{ globs []modelname.Glob }
 
 func (m Models) compile() (*allowlist, error) {
 	if m == nil {
@@ -41,7 +43,7 @@ func (m Models) compile() (*allowlist, error) {
 	if len(m) == 1 && m[0] == noModels {
 		return &allowlist{}, nil
 	}
-	a := &allowlist{globs: make([]glob, len(m))}
+	a := &allowlist{globs: make([]modelname.Glob, len(m))}
 	for i, s := range m {
 		switch {
 		case s == "":
@@ -51,7 +53,7 @@ func (m Models) compile() (*allowlist, error) {
 		case slices.Contains(m[:i], s):
 			return nil, fmt.Errorf("models: glob %q is given twice", s)
 		}
-		a.globs[i] = compileGlob(s)
+		a.globs[i] = modelname.NewGlob(s)
 	}
 	return a, nil
 }
@@ -65,32 +67,5 @@ func (a *allowlist) allows(model string) bool {
 		return false
 	}
 	model = strings.ToLower(model)
-	return slices.ContainsFunc(a.globs, func(g glob) bool { return g.match(model) })
-}
-
-// glob is a lower-case pattern cut at its stars; a single part is a plain name.
-type glob []string
-
-func compileGlob(s string) glob { return strings.Split(strings.ToLower(s), "*") }
-
-// match tells whether s, in lower case, is the pattern's. Taking every inner part
-// where it first occurs is enough, so there is no backtracking and no input that
-// takes long.
-func (g glob) match(s string) bool {
-	first, last := g[0], g[len(g)-1]
-	if len(g) == 1 {
-		return s == first
-	}
-	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
-		return false
-	}
-	s = s[len(first) : len(s)-len(last)]
-	for _, part := range g[1 : len(g)-1] {
-		at := strings.Index(s, part)
-		if at < 0 {
-			return false
-		}
-		s = s[at+len(part):]
-	}
-	return true
+	return slices.ContainsFunc(a.globs, func(g modelname.Glob) bool { return g.Match(model) })
 }

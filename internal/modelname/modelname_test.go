@@ -1,6 +1,7 @@
 package modelname
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +121,21 @@ func FuzzForms(f *testing.F) {
 		}
 		if len(forms) > 10 {
 			t.Errorf("%q has %d forms", name, len(forms))
+		}
+	})
+}
+
+// Without slashes a glob is what path.Match takes a pattern of stars for.
+func TestGlobAgreesWithPathMatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pattern := rapid.StringMatching(`[ab*]{1,8}`).Draw(t, "pattern")
+		s := rapid.StringMatching(`[ab]{0,10}`).Draw(t, "s")
+		want, err := path.Match(pattern, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := NewGlob(pattern).Match(s); got != want {
+			t.Errorf("%q matches %q: got %t, want %t", pattern, s, got, want)
 		}
 	})
 }

@@ -41,8 +41,8 @@ type block struct {
 	id       string // the same for the same globs
 	rules    []*rule
 	perModel bool
-	kind     string // type
-	own      ownRules
+	kind     string                // type
+	own      recent[slot, []*rule] // of its models that are counted apart
 }
 
 // maxGlobs bounds the globs of a block, and maxGlob each.

@@ -118,14 +118,7 @@ func (e *entry) enrol(keep bool) {
 	e.enrolled = nil
 }
 
-// ownRules are the rules of the models of a block that are counted apart. Those that were
-// not used for long are forgotten: the old ones, when there are enough young ones.
-type ownRules struct {
-	mu         sync.RWMutex
-	young, old map[slot][]*rule
-}
-
-// ownMost is how many models a block has rules ready for.
+// ownMost is how many models a block has rules ready for, at least.
 const ownMost = 1000
 
 // rulesOf are the rules that count a model. Those that share have one name.
@@ -133,27 +126,7 @@ func (b *block) rulesOf(s slot) []*rule {
 	if s.other {
 		s.model = otherModels
 	}
-	o := &b.own
-	o.mu.RLock()
-	ready := o.young[s]
-	o.mu.RUnlock()
-	if ready != nil {
-		return ready
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if ready := o.young[s]; ready != nil {
-		return ready
-	}
-	rules := o.old[s]
-	if rules == nil {
-		rules = b.rulesFor(s)
-	}
-	if o.young == nil || len(o.young) >= ownMost {
-		o.old, o.young = o.young, make(map[slot][]*rule)
-	}
-	o.young[s] = rules
-	return rules
+	return b.own.get(s, ownMost, b.rulesFor)
 }
 
 // rulesFor makes the rules of one model. The name stands last in that of the counter, so
@@ -224,45 +197,15 @@ func (c *acquaintance) models() []string {
 	return names
 }
 
-// acquaintances are the entities of this process, through all configs. Those that were
-// not used for long are forgotten, as of tracks.
+// acquaintances are the entities of this process, through all configs, as many as of
+// tracks.
 type acquaintances struct {
-	mu         sync.RWMutex
-	young, old map[store.Entity]*acquaintance
+	recent[store.Entity, *acquaintance]
 }
 
 var acquainted acquaintances
 
 // of returns that of an entity, a new one if there is none.
 func (as *acquaintances) of(e store.Entity) *acquaintance {
-	as.mu.RLock()
-	met := as.young[e]
-	as.mu.RUnlock()
-	if met != nil {
-		return met
-	}
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	if c := as.young[e]; c != nil {
-		return c
-	}
-	c := as.old[e]
-	if c == nil {
-		c = new(acquaintance)
-	}
-	if as.young == nil || len(as.young) >= tracksMost {
-		as.old, as.young = as.young, make(map[store.Entity]*acquaintance)
-	}
-	as.young[e] = c
-	return c
-}
-
-// look returns that of an entity, nil if there is none.
-func (as *acquaintances) look(e store.Entity) *acquaintance {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	if c := as.young[e]; c != nil {
-		return c
-	}
-	return as.old[e]
+	return as.get(e, tracksMost, func(store.Entity) *acquaintance { return new(acquaintance) })
 }

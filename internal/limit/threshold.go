@@ -140,34 +140,14 @@ func (t *track) mark(ru *rule, guess int, window, used, limit int64) *mark {
 // few.
 const marksMost = 500
 
-// tracks are the entities of this process, through all configs. Those that were not
-// used for long are forgotten: the old ones, when there are enough young ones.
+// tracks are the entities of this process, through all configs.
 type tracks struct {
-	mu         sync.RWMutex
-	young, old map[store.Entity]*track
+	recent[store.Entity, *track]
 }
 
 var tracked tracks
 
 // of returns the track of an entity.
 func (ts *tracks) of(e store.Entity) *track {
-	ts.mu.RLock()
-	t := ts.young[e]
-	ts.mu.RUnlock()
-	if t != nil {
-		return t
-	}
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if t := ts.young[e]; t != nil {
-		return t
-	}
-	if t = ts.old[e]; t == nil {
-		t = new(track)
-	}
-	if ts.young == nil || len(ts.young) >= tracksMost {
-		ts.old, ts.young = ts.young, make(map[store.Entity]*track)
-	}
-	ts.young[e] = t
-	return t
+	return ts.get(e, tracksMost, func(store.Entity) *track { return new(track) })
 }

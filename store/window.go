@@ -83,6 +83,29 @@ func Bucket(d time.Duration) (*Window, error) { return withLength(KindBucket, d)
 // that of the calls in flight.
 func None() *Window { return &Window{} }
 
+// WindowOf returns the window of a kind, for who has written one down: unit and zone
+// are its String and the name of its Location and count for KindCalendar, and length is
+// its Length in milliseconds and counts for KindFixed, KindRolling and KindBucket.
+func WindowOf(k Kind, unit, zone string, length int64) (*Window, error) {
+	if length < 0 || length > math.MaxInt64/int64(time.Millisecond) {
+		return nil, fmt.Errorf("window of %d ms cannot be", length)
+	}
+	switch k {
+	case KindNone:
+		return None(), nil
+	case KindCalendar:
+		loc, err := time.LoadLocation(zone)
+		if err != nil {
+			return nil, fmt.Errorf("reading the time zone %q: %w", zone, err)
+		}
+		return Calendar(unit, loc)
+	case KindFixed, KindRolling, KindBucket:
+		return withLength(k, time.Duration(length)*time.Millisecond)
+	default:
+		return nil, fmt.Errorf("window is of no kind: %d", k)
+	}
+}
+
 func withLength(k Kind, d time.Duration) (*Window, error) {
 	switch {
 	case d < minLength:

@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -335,4 +336,48 @@ func BenchmarkSpan(b *testing.B) {
 			w.calendarSpan(now)
 		}
 	})
+}
+
+func TestWindowsAreMadeAgainOfWhatTheySay(t *testing.T) {
+	must := func(w *Window, err error) *Window {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*Window{
+		None(), must(Calendar("week", berlin)), must(Calendar("month", nil)),
+		must(Fixed(90 * time.Second)), must(Rolling(time.Hour)), must(Bucket(maxLength)),
+	} {
+		again, err := WindowOf(w.Kind(), w.String(), w.Location().String(), w.Length().Milliseconds())
+		if err != nil {
+			t.Errorf("%s: %v", w, err)
+			continue
+		}
+		if again.Kind() != w.Kind() || again.String() != w.String() || again.Length() != w.Length() || again.Location().String() != w.Location().String() {
+			t.Errorf("%s in %s came back as %s in %s", w, w.Location(), again, again.Location())
+		}
+	}
+	for _, tc := range []struct {
+		kind       Kind
+		unit, zone string
+		length     int64
+		want       string
+	}{
+		{KindBucket + 1, "", "", 1000, "of no kind"},
+		{KindCalendar, "year", "UTC", 0, `calendar window "year"`},
+		{KindCalendar, "day", "Mars/Olympus", 0, `time zone "Mars/Olympus"`},
+		{KindFixed, "", "", 0, "at least"},
+		{KindRolling, "", "", -1, "cannot be"},
+		{KindBucket, "", "", math.MaxInt64, "cannot be"},
+	} {
+		if w, err := WindowOf(tc.kind, tc.unit, tc.zone, tc.length); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: got %v, %v", tc, w, err)
+		}
+	}
 }

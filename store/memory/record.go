@@ -3,9 +3,8 @@ package memory
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"math"
 	"strings"
-	"time"
 	"unique"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -148,28 +147,15 @@ func (d *decoder) rule() (h unique.Handle[store.Rule], err error) {
 	return h, nil
 }
 
+// window is that of a counter, which has one: no counter is kept of what is held alone.
 func window(kind store.Kind, unit, zone string, length uint64) (*store.Window, error) {
-	const most = uint64(1<<63-1) / uint64(time.Millisecond)
-	d := time.Duration(min(length, most)) * time.Millisecond
-	switch kind {
-	case store.KindCalendar:
-		if zone == "" || strings.ContainsRune(zone, 0) {
-			return nil, errRecord // an empty name would be UTC
-		}
-		loc, err := time.LoadLocation(zone)
-		if err != nil {
-			return nil, fmt.Errorf("reading the time zone %q: %w", zone, err)
-		}
-		return store.Calendar(unit, loc)
-	case store.KindFixed:
-		return store.Fixed(d)
-	case store.KindRolling:
-		return store.Rolling(d)
-	case store.KindBucket:
-		return store.Bucket(d)
-	default:
+	switch {
+	case kind == store.KindNone:
 		return nil, errRecord
+	case kind == store.KindCalendar && (zone == "" || strings.ContainsRune(zone, 0)):
+		return nil, errRecord // an empty name would be UTC
 	}
+	return store.WindowOf(kind, unit, zone, int64(min(length, math.MaxInt64)))
 }
 
 func (d *decoder) byte() byte {

@@ -100,7 +100,7 @@ func (d *decoder) amount(rules map[store.Rule]*store.Rule) (store.Amount, error)
 	if d.bad {
 		return store.Amount{}, errRecord
 	}
-	w, err := window(kind, unit, zone, length)
+	w, err := store.WindowOf(kind, unit, zone, length)
 	if err != nil {
 		return store.Amount{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
@@ -113,32 +113,6 @@ func (d *decoder) amount(rules map[store.Rule]*store.Rule) (store.Amount, error)
 		rules[key] = r
 	}
 	return store.Amount{Rule: r, Amount: amount}, nil
-}
-
-func window(kind store.Kind, unit, zone string, milliseconds int64) (*store.Window, error) {
-	const most = int64(1<<63-1) / int64(time.Millisecond)
-	if milliseconds < 0 || milliseconds > most {
-		return nil, errRecord
-	}
-	length := time.Duration(milliseconds) * time.Millisecond
-	switch kind {
-	case store.KindNone:
-		return store.None(), nil
-	case store.KindCalendar:
-		loc, err := time.LoadLocation(zone)
-		if err != nil {
-			return nil, err
-		}
-		return store.Calendar(unit, loc)
-	case store.KindFixed:
-		return store.Fixed(length)
-	case store.KindRolling:
-		return store.Rolling(length)
-	case store.KindBucket:
-		return store.Bucket(length)
-	default:
-		return nil, errRecord
-	}
 }
 
 func appendString(b []byte, s string) []byte {

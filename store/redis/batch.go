@@ -182,26 +182,29 @@ func (s *Store) head(e *encoder, field string, number int64, ops int, name store
 	return append(head, e.args...)
 }
 
+// kindLetters are what scripts and records call the kinds of windows.
+var kindLetters = [...]string{
+	store.KindNone: "n", store.KindCalendar: "c", store.KindFixed: "f", store.KindRolling: "r", store.KindBucket: "b",
+}
+
 // window returns a window's letter and parameters for the script. at is the
 // server's time, about.
 func window(r *store.Rule, at int64) (letter string, param any) {
-	length := r.Window.Length().Milliseconds()
-	switch r.Window.Kind() {
+	kind, length := r.Window.Kind(), r.Window.Length().Milliseconds()
+	switch letter = kindLetters[kind]; kind {
 	case store.KindCalendar:
 		before, start, end, after := r.Window.Edges(at)
 		b := strconv.AppendInt(make([]byte, 0, 56), before, 10)
 		for _, edge := range [...]int64{start, end, after} {
 			b = strconv.AppendInt(append(b, ' '), edge, 10)
 		}
-		return "c", b
-	case store.KindFixed:
-		return "f", length
-	case store.KindRolling:
-		return "r", length
+		return letter, b
+	case store.KindFixed, store.KindRolling:
+		return letter, length
 	case store.KindBucket:
-		return "b", strconv.FormatInt(length, 10) + " " + strconv.FormatInt(max(0, r.Refill), 10)
+		return letter, strconv.FormatInt(length, 10) + " " + strconv.FormatInt(max(0, r.Refill), 10)
 	default:
-		return "n", ""
+		return letter, ""
 	}
 }
 

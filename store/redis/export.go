@@ -166,21 +166,12 @@ func pairs(amounts []amount) [][2]int64 {
 }
 
 func recorded(r *store.Rule) recordRule {
-	out := recordRule{ID: r.ID, Refill: r.Refill}
-	switch r.Window.Kind() {
-	case store.KindCalendar:
-		out.Kind, out.Unit, out.Zone = "c", r.Window.String(), r.Window.Location().String()
-	case store.KindFixed:
-		out.Kind = "f"
-	case store.KindRolling:
-		out.Kind = "r"
-	case store.KindBucket:
-		out.Kind = "b"
-	default:
-		out.Kind = "n"
-	}
-	if out.Kind != "c" {
-		out.Length = r.Window.Length().Milliseconds()
+	w := r.Window
+	out := recordRule{ID: r.ID, Refill: r.Refill, Kind: kindLetters[w.Kind()]}
+	if w.Kind() == store.KindCalendar {
+		out.Unit, out.Zone = w.String(), w.Location().String()
+	} else {
+		out.Length = w.Length().Milliseconds()
 	}
 	return out
 }
@@ -264,27 +255,11 @@ func amounts(pairs [][2]int64) []amount {
 }
 
 func (r recordRule) rule() (*store.Rule, error) {
-	const most = int64(1<<63-1) / int64(time.Millisecond)
-	d := time.Duration(max(0, min(r.Length, most))) * time.Millisecond
-	var w *store.Window
-	var err error
-	switch r.Kind {
-	case "n":
-		w = store.None()
-	case "f":
-		w, err = store.Fixed(d)
-	case "r":
-		w, err = store.Rolling(d)
-	case "b":
-		w, err = store.Bucket(d)
-	case "c":
-		var loc *time.Location
-		if loc, err = time.LoadLocation(r.Zone); err == nil {
-			w, err = store.Calendar(r.Unit, loc)
-		}
-	default:
-		err = fmt.Errorf("window %q is of no kind", r.Kind)
+	kind := slices.Index(kindLetters[:], r.Kind)
+	if kind < 0 {
+		return nil, fmt.Errorf("reading the rule %q: window %q is of no kind", r.ID, r.Kind)
 	}
+	w, err := store.WindowOf(store.Kind(kind), r.Unit, r.Zone, r.Length)
 	if err != nil {
 		return nil, fmt.Errorf("reading the rule %q: %w", r.ID, err)
 	}

@@ -62,10 +62,3 @@ func (s *Sum) Over(n uint64) (m USD, ok bool) {
 	}
 	return USD(q), true
 }
-
-// USD is the sum in picodollars, rounded half away from zero, at most what a USD
-// holds.
-func (s *Sum) USD() USD {
-	m, _ := s.Over(1)
-	return m
-}

@@ -164,9 +164,6 @@ func (s *Server) Client() *redis.Client {
 	return c
 }
 
-// Certificates are the files of a server with TLS, nil of others.
-func (s *Server) Certificates() *Certificates { return s.o.certs }
-
 // Stop halts the process: it keeps its connections, accepts new ones as far as the
 // kernel does, and answers nothing, until Continue.
 func (s *Server) Stop() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }

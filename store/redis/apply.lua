@@ -81,9 +81,10 @@ if number > 0 and values[1] then
   if last == number then before = rest end
 end
 
-local C = {}
+local fields, C = {ARGV[1]}, {}
 for i = 1, rules do
   local p = 3 + 3 * i
+  fields[i + 1] = ARGV[p]
   C[i] = load(ARGV[p], ARGV[p + 1], ARGV[p + 2], values[i + 1], now)
   if C[i].off then return fmt('T %d', now) end
 end

@@ -13,35 +13,35 @@ local now = time[1] * 1000 + floor(time[2] / 1000)
 if byte(kinds) ~= 112 then
   local fields = {ARGV[1]}
   for i = 1, tonumber(kinds) do fields[i + 1] = ARGV[3 + 3 * i] end
-  return whole(now, call('HMGET', key, unpack(fields)), fields, ARGV)
+  return whole(now, call('HMGET', key, unpack(fields)), ARGV)
 end
 
 local rules, number = #kinds - 1, ARGV[2] + 0
-local fields = {ARGV[1], unpack(ARGV, 6)}
-local values = call('HMGET', key, unpack(fields))
-if values[1] and match(values[1], '^%d+') + 0 >= number then return whole(now, values, fields, ARGV) end
+local values = call('HMGET', key, ARGV[1], unpack(ARGV, 6))
+if values[1] and match(values[1], '^%d+') + 0 >= number then return whole(now, values, ARGV) end
 
-local P = {struct.unpack('<' .. string.rep('d', 2 + 8 * rules), ARGV[4])}
-local to = math.ceil((now + P[1]) / P[2]) * P[2]
+local numbers, numbered = ARGV[4], struct.unpack
+local lease, grid, p = numbered('<dd', numbers)
+local to = math.ceil((now + lease) / grid) * grid
 local out, set, admitted = {'', unpack(values, 2)}, {}, true
 local lasts, ends = 0, now + 600000
-local p = 3
 for i = 1, rules do
   local kind, value = byte(kinds, i + 1), values[i + 1]
-  local flags, need, used, hold = P[p], P[p + 3], P[p + 4], P[p + 5]
+  local flags, high, low, need, used, hold, begins, over
+  flags, high, low, need, used, hold, begins, over, p = numbered('<dddddddd', numbers, p)
 
   -- The counter as it is.
   local start, was, prev, len, held, holds, last, mine = 0, 0, 0, 0, 0, '', 0, hold
   if value then
     local d, a, rest
     start, was, prev, d, a, rest = match(value, '^(%d+) (%-?%d+) (%-?%d+) %d+ ?(%d*) ?(%d*)(.*)$')
-    if not start or #was > 15 or #prev > 15 then return whole(now, values, fields, ARGV) end
+    if not start or #was > 15 or #prev > 15 then return whole(now, values, ARGV) end
     start, was, prev = start + 0, was + 0, prev + 0
     -- What is held, and will be.
     if d ~= '' then
       local more = rest ~= '' and string.gmatch(rest, '(%d+) (%d+)')
       repeat
-        if a == '' or #a > 15 then return whole(now, values, fields, ARGV) end
+        if a == '' or #a > 15 then return whole(now, values, ARGV) end
         local at = d + 0
         if at > now then
           held = held + a
@@ -54,7 +54,7 @@ for i = 1, rules do
         end
         if more then d, a = more() else d = nil end
       until not d
-      if held > 4e15 then return whole(now, values, fields, ARGV) end
+      if held > 4e15 then return whole(now, values, ARGV) end
     end
   else
     out[i + 1] = ''
@@ -62,10 +62,8 @@ for i = 1, rules do
   if kind == 110 then -- n
     start, was, prev, used = 0, 0, 0, 0
   else
-    local begins = P[p + 6]
     if kind == 99 then -- c
-      local over = P[p + 7]
-      if now < begins or now >= over then return whole(now, values, fields, ARGV) end
+      if now < begins or now >= over then return whole(now, values, ARGV) end
       len = over - begins
     else
       len = begins
@@ -80,12 +78,12 @@ for i = 1, rules do
   local sum = was
   if prev ~= 0 and kind == 114 then
     local part = prev * (start + len - (now > start and now or start))
-    if prev < 0 or part >= 9e15 then return whole(now, values, fields, ARGV) end
+    if prev < 0 or part >= 9e15 then return whole(now, values, ARGV) end
     sum = sum + floor(part / len)
   end
   if flags % 2 == 0 then sum = sum + held end
   -- A limit of more digits is compared rightly, for the sum is below 7*10^15.
-  if flags < 2 and sum + need > P[p + 1] * 1e9 + P[p + 2] then admitted = false end
+  if flags < 2 and sum + need > high * 1e9 + low then admitted = false end
 
   if admitted and (used ~= 0 or hold ~= 0) then
     was = was + used
@@ -97,16 +95,15 @@ for i = 1, rules do
       s = fmt('%d %d %d %d%s %d %d', start, was, prev, lives, holds, to, mine)
       if to > last then last = to end
     elseif holds == '' and lives == 0 then
-      return whole(now, values, fields, ARGV)
+      return whole(now, values, ARGV)
     else
       s = fmt('%d %d %d %d%s', start, was, prev, lives, holds)
     end
-    if not value and number % 16 == 0 then return whole(now, values, fields, ARGV) end
+    if not value and number % 16 == 0 then return whole(now, values, ARGV) end
     if last > ends then ends = last end
     lasts = lasts + 2
-    set[lasts - 1], set[lasts] = fields[i + 1], s
+    set[lasts - 1], set[lasts] = ARGV[5 + i], s
   end
-  p = p + 8
 end
 
 if not admitted then

@@ -36,7 +36,7 @@ type Keys struct {
 	ids    []string // sorted, nil if they have to be sorted again
 	last   int64    // the highest revision
 	sum    int64
-	pruned int64    // when deletions were forgotten last, Unix milliseconds
+	pruned int64 // when deletions were forgotten last, Unix milliseconds
 }
 
 // gone is a key that was deleted.
@@ -52,7 +52,7 @@ type change struct {
 }
 
 // Keys are the keys that are kept beside the counters.
-func (s *Store) Keys() *Keys { return &s.keys }
+func (s *Store) Keys() store.Keys { return &s.keys }
 
 func (k *Keys) init(s *Store) {
 	k.s = s

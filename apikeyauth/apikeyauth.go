@@ -55,7 +55,7 @@ type Handler struct {
 	Keys []Key `json:"keys,omitempty"`
 
 	// KeysFile is the path of a file with more keys, a JSON object of the form
-	// {"keys": [...]} with the fields of Keys. It must be there and valid at load;
+	// {"keys": [...]} with the fields of Keys, and comments as in Go. It must be there and valid at load;
 	// it is read again when it changes, and if it is bad then, the keys of its last
 	// good version stay. Placeholders such as {env.KEYS_FILE} are replaced at load.
 	// Default: none.

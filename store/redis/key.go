@@ -68,3 +68,11 @@ func ruleField(id string) string {
 	base64.RawURLEncoding.Encode(b[1:], sum[:9])
 	return string(b[:])
 }
+
+// oddName is the consumer's name where the key does not say it, else empty.
+func oddName(e store.Entity) string {
+	if e.Consumer == "" || plain(e.Consumer) {
+		return ""
+	}
+	return e.Consumer
+}

@@ -19,18 +19,59 @@
 --     p n {rule}                                                            peek
 --     x                                                                     nobody waits for it
 --
+-- A batch that is a single take, as most are, is sent shorter where its amounts have at
+-- most 15 digits and none of its rules is a bucket:
+--   1 2 as above
+--   3 "p", and a letter for the kind of each rule
+--   4 numbers, each the eight bytes of a double: lease, grid; per rule flags, limit
+--     in two as at amount.lua, need, charge, hold, and of its window the start and the
+--     end, or the length and 0; then per rule the edge before and the one after, or 0
+--   5 the consumer's name, where the key does not say it
+--   then the field of each rule
+--
 -- The reply is words: "A now", or "D then" if the batch was applied before, or
 -- "F last" if the replica is past it, or "T now" if now is in none of the windows of
 -- the calendar that were sent, which ends it without any effect: a clock has been
 -- put forward or back. Then follows of each call "1" or "0" for admitted or
 -- not, with ":" and what was got of each take with most; when the first of what is
 -- held lapses, or 0; and of each take the start, used, prev and held that it found,
--- or if D, that there are now.
+-- or if D, that there are now, with ":" and the limit where the entity has one of its
+-- own; see edit.lua. What is sent shorter may also be answered by "V now 1"
+-- or 0 for not admitted, and lines with the counters as they were stored.
 --
 -- All is read and parsed before the first write, since a script that fails is not
 -- undone.
 
 local call, concat = redis.call, table.concat
+
+-- longer makes the usual arguments of the shorter ones.
+local function longer(short)
+  local n = #short[3] - 1
+  local P = {struct.unpack('<' .. string.rep('d', 2 + 10 * n), short[4])}
+  local long = {short[1], short[2], fmt('%d', n), fmt('%d', 6 + 3 * n), short[5]}
+  for i = 1, n do
+    local at, kind = 8 * i, sub(short[3], i + 1, i + 1)
+    local param = ''
+    if kind == 'c' then
+      local edges = 1 + 8 * n + 2 * i
+      param = fmt('%d %d %d %d', P[edges], P[at + 1], P[at + 2], P[edges + 1])
+    elseif kind ~= 'n' then
+      param = fmt('%d', P[at + 1])
+    end
+    long[3 + 3 * i], long[4 + 3 * i], long[5 + 3 * i] = short[5 + i], kind, param
+  end
+  local at = #long
+  long[at + 1], long[at + 2], long[at + 3], long[at + 4] = 't', fmt('%d', P[1]), fmt('%d', P[2]), fmt('%d', n)
+  for i = 1, n do
+    local from, to = 8 * i - 5, at + 5 * i
+    long[to] = fmt('%d', 8 * i + P[from])
+    long[to + 1] = text(norm(P[from + 1], P[from + 2]))
+    for j = 2, 4 do long[to + j] = fmt('%d', P[from + 1 + j]) end
+  end
+  return long
+end
+
+if byte(ARGV[3]) == 112 then ARGV = longer(ARGV) end
 local key, number, rules, first = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local before
@@ -41,11 +82,21 @@ if number > 0 and values[1] then
   if last == number then before = rest end
 end
 
-local C = {}
+local fields, C = {ARGV[1]}, {}
 for i = 1, rules do
   local p = 3 + 3 * i
+  fields[i + 1] = ARGV[p]
   C[i] = load(ARGV[p], ARGV[p + 1], ARGV[p + 2], values[i + 1], now)
   if C[i].off then return fmt('T %d', now) end
+end
+
+-- Limits of the entity's own.
+local own = values[rules + 2]
+if own then
+  for i = 1, rules do
+    local _, at = string.find(own, '\n' .. C[i].field .. ' ', 1, true)
+    if at then C[i].own = match(own, '^%d+', at + 1) end
+  end
 end
 
 local p = 6 + 3 * rules
@@ -102,6 +153,7 @@ local function show(c)
   else
     out[#out + 1] = fmt('%d ', c.start) .. text(c.used) .. ' ' .. text(c.prev) .. ' ' .. text(c.held)
   end
+  if c.own then out[#out] = out[#out] .. ':' .. c.own end
 end
 
 local function take(done)
@@ -118,7 +170,7 @@ local function take(done)
     if not done then
       local sum = level(c, now)
       if flags % 2 == 0 then sum = add(sum, c.held) end
-      if flags % 4 < 2 and more(add(sum, parse(ARGV[p + 2])), parse(ARGV[p + 1])) then admitted = false end
+      if flags % 4 < 2 and more(add(sum, parse(ARGV[p + 2])), parse(c.own or ARGV[p + 1])) then admitted = false end
     end
     if c.first > 0 and (lapse == 0 or c.first < lapse) then lapse = c.first end
     show(c)
@@ -136,7 +188,7 @@ local function take(done)
     local flags = what % 8
     local c, used, got = C[(what - flags) / 8], parse(ARGV[p + 3]), parse(ARGV[p + 4])
     if flags >= 4 then
-      local free = minus(minus(parse(ARGV[p + 1]), level(c, now)), used)
+      local free = minus(minus(parse(c.own or ARGV[p + 1]), level(c, now)), used)
       if flags % 2 == 0 then free = minus(free, c.held) end
       got = most(got, least(free, parse(ARGV[p + 5])))
       word = word .. ':' .. text(got)
@@ -233,7 +285,7 @@ if (fresh or not values[1]) and number % 16 == 0 and call('HLEN', key) > 64 then
   for i = 1, #fields do touched[fields[i]] = true end
   for i = 1, #all, 2 do
     local f, v = all[i], all[i + 1]
-    if not touched[f] and f ~= 'n' then
+    if not touched[f] and f ~= 'n' and f ~= 'o' then
       if byte(f) == 113 then
         local last = tonumber(match(v, '^%d+') or 0)
         if last / 1000 + 3456000000 < now then gone[#gone + 1] = f end
@@ -254,7 +306,7 @@ end
 -- follows a deletion.
 call('HSET', key, unpack(set))
 local need = ends - now
-if call('PTTL', key) < need then call('PEXPIRE', key, fmt('%d', need + floor(need / 8))) end
+if not own and call('PTTL', key) < need then call('PEXPIRE', key, fmt('%d', need + floor(need / 8))) end
 for i = 1, #gone, 1000 do
   call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone)))
 end

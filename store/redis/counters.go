@@ -312,7 +312,7 @@ func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule
 		return unavailable(errReply)
 	}
 	for i, f := range r.calls[0].found {
-		results[i] = store.Result{Held: f.held}
+		results[i] = store.Result{Limit: f.limit, Overridden: f.own, Held: f.held}
 		counter.Fill(&results[i], &f.State, rules[i], r.then)
 	}
 	return nil

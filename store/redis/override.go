@@ -28,7 +28,7 @@ func (s *Store) Override(ctx context.Context, e store.Entity, rule string, limit
 	if limit != nil {
 		text = strconv.FormatInt(max(0, *limit), 10)
 	}
-	return s.editEntity(ctx, e, ruleField(rule), text, url.QueryEscape(rule))
+	return s.editEntity(ctx, e, s.fields.of(s.seeds[0], rule), text, url.QueryEscape(rule))
 }
 
 // editEntity runs the script for changes by hand, after all that is queued for the
@@ -41,7 +41,7 @@ func (s *Store) editEntity(ctx context.Context, e store.Entity, args ...any) err
 		return err
 	}
 	defer s.forget(e)
-	args = append([]any{oddName(e)}, args...)
+	args = append([]any{unsaid(e)}, args...)
 	return s.repeat(ctx, func(ctx context.Context) error {
 		_, err := s.edit.run(ctx, s.client, s.key(e), args...)
 		return err

@@ -84,6 +84,7 @@ type Store struct {
 	// skew is how far the server's clock is ahead, in milliseconds.
 	skew atomic.Int64
 
+	fields  fieldNames
 	seeds   [2]maphash.Seed
 	shards  [shards]shard
 	pending atomic.Int64 // what is queued or under way, but for calls
@@ -163,6 +164,7 @@ type shard struct {
 	mu       sync.Mutex
 	queues   map[store.Entity]*queue
 	refusals map[store.Entity]*refusal
+	edits    uint64 // by hand and after outages: what was sent before is not remembered
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }

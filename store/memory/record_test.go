@@ -148,7 +148,7 @@ func FuzzDecode(f *testing.F) {
 				}
 				for _, c := range counters {
 					r := c.rule.Value()
-					if err := s.Adjust(t.Context(), name, &r, 1); err != nil {
+					if err := s.Adjust(t.Context(), name, store.Amount{Rule: &r, Amount: 1}); err != nil {
 						t.Fatal(err)
 					}
 				}

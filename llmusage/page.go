@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
+	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 //go:embed page.html
@@ -59,12 +60,14 @@ type bar struct {
 
 	Used, Reserved, Remaining, Limit string // with their unit where that is not in the title
 	Held                             bool   // something is reserved
+	Concurrent                       bool   // calls count while they are at work, and not at all afterwards
 	Permille                         int64  // of the limit that is not free
 	State                            string // `used up`, `nearly used up`, or empty
 	Class                            string // of the state
 
 	Resets *stamp
 	Wait   string // until then: `24 min`
+	Slides bool   // what is used becomes free bit by bit until then
 }
 
 func pageOf(d *document) *page {
@@ -89,8 +92,13 @@ func barOf(r *row, now time.Time) bar {
 	q := &r.quota
 	b := bar{
 		Instance: r.Instance, Title: titleOf(q), Model: r.Model, Models: strings.Join(r.Models, ", "), PerModel: r.PerModel, Group: r.Group,
-		Used: amountOf(&q.RuleInfo, q.Used), Reserved: amountOf(&q.RuleInfo, q.Reserved), Remaining: amountOf(&q.RuleInfo, q.Remaining), Limit: amountOf(&q.RuleInfo, q.Limit),
+		Used: amountOf(q, q.Used, up), Reserved: amountOf(q, q.Reserved, up), Remaining: amountOf(q, q.Remaining, down), Limit: amountOf(q, q.Limit, down),
 		Held: q.Reserved > 0, Permille: permille(q.Limit-q.Remaining, q.Limit),
+	}
+	if kind := q.Store.Window.Kind(); kind == store.KindNone {
+		b.Concurrent, b.Used = true, b.Reserved // a call is used for as long as it is held
+	} else {
+		b.Slides = kind == store.KindRolling || kind == store.KindBucket
 	}
 	switch {
 	case q.Remaining == 0:
@@ -124,7 +132,11 @@ func stampOf(t, now time.Time) stamp {
 		layout = "15:04:05 UTC"
 	}
 	if t.Format(time.DateOnly) != now.UTC().Format(time.DateOnly) {
-		layout = "Mon 2 Jan 2006, " + layout
+		day := "Mon 2 Jan, "
+		if t.Sub(now) > 300*24*time.Hour {
+			day = "2 Jan 2006, "
+		}
+		layout = day + layout
 	}
 	return stamp{t.Format(time.RFC3339), t.Format(layout)}
 }
@@ -144,6 +156,9 @@ func titleOf(q *llmapp.Quota) string {
 	if title == "" {
 		first, size := utf8.DecodeRuneInString(unit)
 		title = string(unicode.ToUpper(first)) + unit[size:]
+	}
+	if steady, ok := strings.CutSuffix(rest, " burst"); ok {
+		rest = steady + ", with a burst"
 	}
 	return strings.TrimSpace(title + " " + rest)
 }

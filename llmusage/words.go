@@ -6,15 +6,38 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
-// amountOf is an amount as people read it: `1,234,567`, `90 s`, `$0.50`.
-func amountOf(info *llmapp.RuleInfo, n int64) string {
-	text, err := info.Amount(n).MarshalJSON()
+// Ways to round what is shown of dollars: nobody is to think that there is more left, or
+// less used, than there is.
+const (
+	down = iota
+	up
+)
+
+// Of a limit of a dollar or more, people are shown millionths. JSON tells all of it.
+const (
+	dollar    = int64(money.Dollar)
+	millionth = dollar / 1_000_000
+)
+
+// amountOf is an amount under a rule as people read it: `1,234,567`, `90 s`, `$0.50`.
+func amountOf(q *llmapp.Quota, n int64, rounded int) string {
+	if rest := n % millionth; q.Unit == unitUSD && q.Limit >= dollar && rest != 0 {
+		n -= rest
+		switch {
+		case rest > 0 && rounded == up:
+			n += millionth
+		case rest < 0 && rounded == down:
+			n -= millionth
+		}
+	}
+	text, err := q.Amount(n).MarshalJSON()
 	if err != nil {
 		return ""
 	}
-	return amountText(info.Unit, strings.Trim(string(text), `"`))
+	return amountText(q.Unit, strings.Trim(string(text), `"`))
 }
 
 // amountText makes a decimal number readable. Dollars have two places at least.

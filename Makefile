@@ -28,12 +28,18 @@ ifneq ($(and $(SDK_LOCK),$(NPM)),)
 SDK_READY := $(SDK)/node_modules/.package-lock.json
 endif
 
-# A real Redis, which the tests start themselves.
-ifeq ($(shell command -v redis-server 2>/dev/null),)
-REDIS_READY := redis-server
+# What drives Chromium, for the tests of pages.
+BROWSER      := integration/browser
+BROWSER_LOCK := $(wildcard $(BROWSER)/package-lock.json)
+ifneq ($(and $(BROWSER_LOCK),$(NPM)),)
+BROWSER_READY := $(BROWSER)/node_modules/.package-lock.json
 endif
 
-.PHONY: build run test lint bench fuzz generate clean redis-server
+# A real Redis and a real browser, which the tests start themselves.
+PROGRAMS := $(if $(shell command -v redis-server 2>/dev/null),,redis-server) \
+	$(if $(shell command -v chromium || command -v chromium-browser || command -v google-chrome),,chromium)
+
+.PHONY: build run test lint bench fuzz generate clean redis-server chromium
 
 build: bin/caddy
 
@@ -43,7 +49,7 @@ bin/caddy: $(SOURCES)
 run: build
 	bin/caddy run --config Caddyfile.example
 
-test: $(SDK_READY) $(REDIS_READY)
+test: $(SDK_READY) $(BROWSER_READY) $(PROGRAMS)
 	go build -C integration/gosdk -o /dev/null . # or the test that runs it would wait for its compiling
 	go test $(TAGS) -race -shuffle=on ./...
 
@@ -51,14 +57,18 @@ $(SDK)/node_modules/.package-lock.json: $(SDK_LOCK)
 	npm ci --prefix $(SDK) --no-audit --no-fund
 	touch $@
 
-redis-server:
+$(BROWSER)/node_modules/.package-lock.json: $(BROWSER_LOCK)
+	npm ci --prefix $(BROWSER) --no-audit --no-fund
+	touch $@
+
+redis-server chromium:
 	@as_root=; [ "$$(id -u)" = 0 ] || as_root='sudo -n'; \
 	if ! { command -v apt-get && $$as_root true; } >/dev/null 2>&1; then \
-		echo 'the tests need redis-server; install it with: sudo apt-get install -y redis-server' >&2; \
+		echo 'the tests need $@; install it with: sudo apt-get install -y $@' >&2; \
 		exit 1; \
 	fi; \
 	$$as_root apt-get update -qq && \
-	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $@
 
 lint: export CGO_ENABLED := 0
 lint: build
@@ -85,4 +95,4 @@ generate:
 	go generate ./llmcost/prices
 
 clean:
-	rm -rf bin $(SDK)/node_modules
+	rm -rf bin $(SDK)/node_modules $(BROWSER)/node_modules

@@ -4,6 +4,7 @@
 // The modules are:
 //
 //   - http.handlers.api_key_auth: who calls, by API key;
+//   - http.handlers.llm_usage: what callers have used, for themselves;
 //   - http.handlers.llm_cost: what calls cost;
 //   - http.handlers.token_limit: how much they may use;
 //   - http.handlers.cost_limit: how much they may spend;
@@ -26,6 +27,7 @@ import (
 	_ "github.com/llmlimits/caddy-llm-limits/llmcost"
 	_ "github.com/llmlimits/caddy-llm-limits/llmlimits"
 	_ "github.com/llmlimits/caddy-llm-limits/llmretry"
+	_ "github.com/llmlimits/caddy-llm-limits/llmusage"
 	_ "github.com/llmlimits/caddy-llm-limits/tokenlimit"
 )
 
@@ -33,6 +35,7 @@ import (
 // first.
 var orderedDirectives = []string{
 	"api_key_auth",
+	"llm_usage",
 	"llm_cost",
 	"token_limit",
 	"cost_limit",

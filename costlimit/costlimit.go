@@ -56,6 +56,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return h.limiter.ServeHTTP(w, r, next)
 }
 
+// Instance is the limiter as the llm app knows it.
+func (h *Handler) Instance() llmapp.Instance { return h.limiter }
+
 // LLMRole tells the llm app what the handler does in a route.
 func (h *Handler) LLMRole() string { return string(h.limiter.Role()) }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
+	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 )
 
 func init() {
@@ -55,6 +56,9 @@ func (h *Handler) Provision(ctx caddy.Context) (err error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	return h.limiter.ServeHTTP(w, r, next)
 }
+
+// Instance is the limiter as the llm app knows it.
+func (h *Handler) Instance() llmapp.Instance { return h.limiter }
 
 // LLMRole tells the llm app what the handler does in a route.
 func (h *Handler) LLMRole() string { return string(h.limiter.Role()) }

@@ -66,20 +66,29 @@ func (s *ruleset) info(ru *rule) llmapp.RuleInfo {
 // RulesOf implements llmapp.RulesByConsumer. Of models that have counters of their own
 // there are those that the config names, and those that this process has met.
 func (l *Limiter) RulesOf(consumer string) []llmapp.RuleInfo {
-	set := l.setOf(consumer)
+	return l.infosOf(l.setOf(consumer), consumer, false)
+}
+
+// infosOf are the rules of a consumer under a set. With blocks, the rules of those that
+// count each model apart stand before the rules of their models.
+func (l *Limiter) infosOf(set *ruleset, consumer string, blocks bool) []llmapp.RuleInfo {
 	infos := []llmapp.RuleInfo{}
-	for _, ru := range set.rules {
-		infos = append(infos, set.info(ru))
+	add := func(rules []*rule) {
+		for _, ru := range rules {
+			infos = append(infos, set.info(ru))
+		}
 	}
+	add(set.rules)
 	var met []string
 	if c := acquainted.look(store.Entity{Instance: l.id, Consumer: consumer}); c != nil {
 		met = c.models()
 	}
 	for _, b := range set.blocks {
+		if blocks && b.perModel {
+			add(b.rules)
+		}
 		for _, s := range b.slots(set, met) {
-			for _, ru := range s {
-				infos = append(infos, set.info(ru))
-			}
+			add(s)
 		}
 	}
 	return infos

@@ -33,6 +33,9 @@ type Ahead struct {
 	// Upstreams are all hosts that calls may be passed on to, as far as prices tell them
 	// apart; the empty one is any host that no vendor is known by.
 	Upstreams []string
+	// Instances are the limiters that some calls pass, in the order of the routes, a pool
+	// once.
+	Instances []Instance
 }
 
 // pricing is a handler that says what calls cost.
@@ -47,6 +50,7 @@ type sight struct {
 	some      []meter.Pricer // that some calls meet
 	all       meter.Pricer   // that all calls meet before those; nil if there is none
 	upstreams []string       // hosts; empty for one that is not known
+	instances []Instance
 }
 
 // opening is a sight that reaches to a place in the chain.
@@ -155,6 +159,11 @@ func tell(sights []*sight) {
 				}
 			}
 			upstreams = append(upstreams, other.upstreams...)
+			for _, in := range other.instances {
+				if !slices.ContainsFunc(a.Instances, func(have Instance) bool { return have.ID() == in.ID() }) {
+					a.Instances = append(a.Instances, in)
+				}
+			}
 		}
 		slices.Sort(upstreams)
 		if upstreams = slices.Compact(upstreams); len(upstreams) == 1 {

@@ -60,7 +60,7 @@ func (a *App) checkRoutes() error {
 		return nil
 	}
 	for name, srv := range app.Servers {
-		w := &walk{named: srv.NamedRoutes, defined: make(map[string]bool)}
+		w := &walk{app: a, named: srv.NamedRoutes, defined: make(map[string]bool)}
 		w.define(srv.Routes)
 		for _, route := range srv.NamedRoutes {
 			w.define(caddyhttp.RouteList{*route})
@@ -102,6 +102,7 @@ func (a *App) checkRoutes() error {
 
 // walk follows the handlers of a server in the order in which a call meets them.
 type walk struct {
+	app      *App
 	limiters int
 	auths    int
 	unnamed  []string // limiters by consumer with no api_key_auth before them
@@ -125,6 +126,7 @@ type position struct {
 	open     []opening // the lookouts before this place
 	retried  string    // a handler before this place that sends calls more than once
 	detour   bool      // the place is on one of the other routes of such a handler
+	asked    string    // a handler before this place that tells callers of their use, with no api_key_auth before it
 }
 
 // routes follows a list of routes and returns what stands before its end.
@@ -220,8 +222,13 @@ func (w *walk) handler(h any, at position) (position, error) {
 			if at.consumer != "" {
 				return at, fmt.Errorf("%s stands before %s: it would count every call under `default`; put api_key_auth first", at.consumer, name)
 			}
+			if at.asked != "" {
+				return at, fmt.Errorf("%s stands before %s: it would know nobody; put api_key_auth first", at.asked, name)
+			}
 			at.auth = true
 			w.auths++
+		case RoleUsage:
+			return w.usage(h, name, at)
 		case RolePricer:
 			if at.answered != "" {
 				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be priced; put it before", name, at.answered)
@@ -239,6 +246,9 @@ func (w *walk) handler(h any, at position) (position, error) {
 			at.limited = true
 			if at.answered != "" {
 				return at, fmt.Errorf("%s stands behind %s, which answers every call: nothing would be counted; put the limiter before it", name, at.answered)
+			}
+			if c, ok := h.(counting); ok {
+				at.counted(c.Instance())
 			}
 			if Role(p.LLMRole()) == RoleConsumerLimiter && !at.auth && at.consumer == "" {
 				at.consumer = name

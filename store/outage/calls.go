@@ -183,12 +183,20 @@ func renew(tickets []*ticket, do func([]*store.Ticket) error) error {
 // Read implements store.Counters. With Local it tells what this process knows while
 // the remote cannot be reached.
 func (c *Counters) Read(ctx context.Context, e store.Entity, rules []*store.Rule, results []store.Result) error {
+	_, err := c.ReadKnown(ctx, e, rules, results)
+	return err
+}
+
+// ReadKnown is Read. current is set where the results are those of the remote, with all
+// that this process has charged.
+func (c *Counters) ReadKnown(ctx context.Context, e store.Entity, rules []*store.Rule, results []store.Result) (current bool, err error) {
 	c.Start()
-	_, err := c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Read(ctx, e, rules, results) })
+	behind := c.queue.has(e)
+	_, err = c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Read(ctx, e, rules, results) })
 	if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || c.Policy() != Local {
-		return err
+		return err == nil && !behind, err
 	}
-	return c.readHere(ctx, e, rules, results)
+	return false, c.readHere(ctx, e, rules, results)
 }
 
 // Entities implements store.Counters. Only the remote knows all of them.

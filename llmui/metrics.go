@@ -33,7 +33,10 @@ func parseSample(r io.Reader) (*sample, error) {
 	s := &sample{consumers: make(map[string]usage), limiters: make(map[string]float64)}
 	each := func(family string, f func(labels map[string]string, v float64)) {
 		for _, m := range families[family].GetMetric() {
-			f(labelsOf(m), m.GetCounter().GetValue())
+			// JSON has no infinity, and no counter comes near this
+			if v := m.GetCounter().GetValue(); v >= 0 && v < 1e100 {
+				f(labelsOf(m), v)
+			}
 		}
 	}
 	of := func(consumer string, u usage) {

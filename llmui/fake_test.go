@@ -116,7 +116,9 @@ func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *fakeAdmin) etag(id string) string { return fmt.Sprintf(`"/config/%s %d"`, id, len(f.config[id])) }
+func (f *fakeAdmin) etag(id string) string {
+	return fmt.Sprintf(`"/config/%s %d"`, id, len(f.config[id]))
+}
 
 // usage answers with pages of so and so many consumers.
 func (f *fakeAdmin) usage(w http.ResponseWriter, r *http.Request, answer func(int, any)) {

@@ -46,8 +46,10 @@ func TestMetricsAreSummedByConsumerAndLimiter(t *testing.T) {
 	if len(s.limiters) != 1 || s.limiters["apps"] != 3 {
 		t.Errorf("refusals %v", s.limiters)
 	}
-	if _, err := parseSample(strings.NewReader("<html>")); err == nil {
-		t.Error("reads what is no metrics")
+	for _, text := range []string{"llm_cost_usd_total{", `llm_cost_usd_total{consumer="a`, `llm_cost_usd_total{consumer="a\`, `llm_cost_usd_total{consumer="a"}`, `llm_cost_usd_total{} NaN`, `llm_cost_usd_total{} -1`, `llm_cost_usd_total{} +Inf`, `llm_cost_usd_total{consumer} 1`} {
+		if _, err := parseSample(strings.NewReader(someMetrics + text)); err == nil {
+			t.Errorf("reads %s", text)
+		}
 	}
 }
 
@@ -133,7 +135,8 @@ func TestHistoryIsToldInParts(t *testing.T) {
 		Points       []point
 		Top          []topConsumer
 		Error        string
-	}) {
+	},
+	) {
 		w := do(s, visit{path: s.base + "api/history?after=" + strconv.FormatInt(after, 10)}, id, csrf)
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 			t.Fatal(err)
@@ -160,7 +163,7 @@ func TestHistoryIsToldInParts(t *testing.T) {
 		t.Errorf("after the first: %+v", got.Points)
 	}
 	f.mu.Lock()
-	f.metrics = "<html>"
+	f.metrics = "llm_cost_usd_total{"
 	f.mu.Unlock()
 	s.takeSample(t.Context(), at.Add(15*time.Second))
 	if got := tell(0); !strings.Contains(got.Error, "reading the metrics") {

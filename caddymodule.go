@@ -14,7 +14,8 @@
 //     of the same name;
 //   - admin.api.llm: the use of everybody, at the admin endpoint.
 //
-// The Caddyfile has a directive more, llm_limits, which stands for several handlers.
+// The Caddyfile has a directive more, llm_limits, which stands for several handlers, and
+// the command line a command, llm-ui.
 package llmlimits
 
 import (
@@ -28,6 +29,7 @@ import (
 	_ "github.com/llmlimits/caddy-llm-limits/llmlimits"
 	_ "github.com/llmlimits/caddy-llm-limits/llmretry"
 	_ "github.com/llmlimits/caddy-llm-limits/llmusage"
+	_ "github.com/llmlimits/caddy-llm-limits/llmui"
 	_ "github.com/llmlimits/caddy-llm-limits/tokenlimit"
 )
 

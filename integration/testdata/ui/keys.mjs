@@ -1,0 +1,49 @@
+// A key is issued, used, rotated and revoked; its secret is shown once.
+import { chat, row } from './gateway.mjs';
+
+export default async ({ url, args, open, shot, axe, equal, ok, until }) => {
+	const page = await open({ permissions: ['clipboard-read', 'clipboard-write'] });
+	await page.goto(url);
+	await page.getByRole('link', { name: 'Keys', exact: true }).click();
+	await page.getByRole('button', { name: 'New key' }).click();
+	await page.getByLabel('Application').fill('shop');
+	await page.getByLabel('Models').fill('gpt-* o3');
+	await shot(page, 'new-key');
+	await page.getByRole('button', { name: 'Issue key' }).click();
+	const secretOf = async () => {
+		const value = await page.getByLabel('Key', { exact: true }).inputValue();
+		await page.getByRole('button', { name: 'Copy' }).click();
+		await page.getByRole('button', { name: 'Copied' }).waitFor();
+		equal(await page.evaluate(() => navigator.clipboard.readText()), value, 'clipboard');
+		return value;
+	};
+	const first = await secretOf();
+	equal(await axe(page), [], 'for assistive technology');
+	await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+	const gone = async (secret) => ok(!(await page.content()).includes(secret), 'the secret is still in the page');
+	await gone(first);
+	await until('used', async () => await chat({ ...args, key: first }) === 200);
+
+	const key = row(page, 'shop');
+	await key.getByText('gpt-* o3').waitFor();
+	await key.getByRole('button', { name: /^Rotate/ }).click();
+	await page.getByLabel('The old secret works on').selectOption({ label: 'for an hour' });
+	await page.getByRole('button', { name: 'Rotate', exact: true }).click();
+	const second = await secretOf();
+	ok(second !== first, 'the secret is the same');
+	await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+	await gone(second);
+	await until('the new secret works', async () => await chat({ ...args, key: second }) === 200);
+	equal(await chat({ ...args, key: first }), 200, 'the old one within its grace');
+	await key.getByText('the one before until').waitFor();
+	await shot(page, 'keys');
+
+	await key.getByRole('button', { name: /^Revoke/ }).click();
+	await page.getByText('This cannot be taken back.').waitFor();
+	await shot(page, 'revoke');
+	await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+	await page.getByText('is revoked.').waitFor();
+	await key.waitFor({ state: 'detached' });
+	for (const secret of [first, second]) await until('revoked', async () => await chat({ ...args, key: secret }) === 401);
+	return [first, second];
+};

@@ -1,0 +1,160 @@
+// API keys that are kept in the store.
+import * as api from './api.js';
+import { h, show, ask, field, say } from './dom.js';
+
+export const title = 'Keys';
+
+let parts, keys;
+
+export function open(main) {
+	keys = null;
+	parts = { table: h('div', {}), tools: h('div', { class: 'tools' }) };
+	show(main, parts.tools, parts.table);
+}
+
+export async function refresh(signal) {
+	const got = [];
+	try {
+		for (let after = null; ;) {
+			const page = await api.keysPage(after);
+			got.push(...(page.data.keys ?? page.data));
+			after = page.after;
+			if (!after) break;
+		}
+	} catch (e) {
+		if (e.status !== 404 && e.status !== 409) throw e;
+		if (!signal.aborted) missing(e);
+		return null;
+	}
+	if (signal.aborted) return null;
+	keys = got;
+	draw();
+	return null;
+}
+
+// missing tells what to configure where keys are not kept in the store.
+function missing(e) {
+	show(parts.tools);
+	show(parts.table, h('div', { class: 'card' },
+		h('p', {}, 'This gateway keeps no keys in its store, so none can be issued here. Its keys stand in its config, or in a file.'),
+		h('p', {}, 'To issue and revoke keys at run time, add a line to api_key_auth:'),
+		h('pre', {}, 'api_key_auth {\n\tkeys_store\n}'),
+		h('p', { class: 'quiet' }, `The admin endpoint says: ${e.message}`)));
+}
+
+function draw() {
+	show(parts.tools,
+		h('button', { type: 'button', class: 'primary', 'data-key': 'new', click: issue }, 'New key'),
+		h('p', { class: 'count', role: 'status' }, `${keys.length.toLocaleString('en-US')} ${keys.length === 1 ? 'key' : 'keys'}`));
+	show(parts.table, keys.length ? h('table', { class: 'list keys' },
+		h('caption', { class: 'unseen' }, 'Keys'),
+		h('thead', {}, h('tr', {}, ['Key', 'Application', 'Group', 'Models', 'State'].map((t) => h('th', { scope: 'col' }, t)), h('td', {}))),
+		h('tbody', {}, keys.map(line))) : h('p', { class: 'quiet' }, 'There are no keys in the store yet.'));
+}
+
+function line(k) {
+	const act = (what, how, danger) => h('button', { type: 'button', class: danger && 'danger', 'data-key': what + k.id, 'aria-label': `${what} ${k.id}`, click: () => how(k) }, what);
+	return h('tr', {},
+		h('th', { scope: 'row' }, k.id),
+		h('td', { 'data-label': 'Application' }, k.application || h('span', { class: 'quiet' }, 'none')),
+		h('td', { 'data-label': 'Group' }, k.group || h('span', { class: 'quiet' }, '–')),
+		h('td', { 'data-label': 'Models' }, k.models?.join(' ') ?? h('span', { class: 'quiet' }, 'all')),
+		h('td', { 'data-label': 'State' }, state(k)),
+		h('td', { class: 'actions' }, act('Rotate', rotate), act('Revoke', revoke, true)));
+}
+
+const day = (instant) => instant.replace('T00:00:00Z', '').replace(/:\d\d(\.\d+)?Z$/, ' UTC').replace('T', ' ');
+
+function state(k) {
+	const all = [];
+	if (k.disabled) all.push('disabled');
+	if (k.expires) all.push((Date.parse(k.expires) <= Date.now() ? 'expired ' : 'until ') + day(k.expires));
+	const until = k.previous_until ?? k.previous?.until;
+	if (until && Date.parse(until) > Date.now()) all.push(`the one before until ${day(until)}`);
+	return all.join(', ') || 'active';
+}
+
+const changed = () => document.dispatchEvent(new Event('changed'));
+
+function issue() {
+	const text = (more) => h('input', { autocomplete: 'off', spellcheck: 'false', ...more });
+	const application = text(), group = text(), models = text({ placeholder: 'gpt-* claude-*' }), expires = h('input', { type: 'date' });
+	ask({
+		title: 'New key',
+		body: [
+			field('Application', application, 'Whose use is counted. Keys of one application count together.'),
+			field('Group', group, 'May be empty.'),
+			field('Models', models, 'Names or globs that the key may use, with spaces between. Empty for all.'),
+			field('Expires', expires, 'At 00:00 UTC of that day. Empty for never.'),
+		],
+		yes: 'Issue key',
+		act: async () => {
+			const globs = models.value.split(/[\s,]+/).filter(Boolean);
+			const k = await api.newKey({
+				...(application.value.trim() && { application: application.value.trim() }),
+				...(group.value.trim() && { group: group.value.trim() }),
+				...(globs.length && { models: globs }),
+				...(expires.value && { expires: expires.value }),
+			});
+			changed();
+			tell('The new key', k);
+		},
+	});
+	application.focus();
+}
+
+function rotate(k) {
+	const grace = h('select', {}, [['', 'not at all: the old secret ends now'], ['1h', 'for an hour'], ['24h', 'for a day'], ['168h', 'for a week']]
+		.map(([value, label]) => h('option', { value, selected: value === '24h' }, label)));
+	ask({
+		title: 'Rotate ' + k.id,
+		body: [
+			h('p', {}, 'The key gets a new secret. What it has used stays counted.'),
+			field('The old secret works on', grace),
+		],
+		yes: 'Rotate',
+		act: async () => {
+			const got = await api.rotateKey(k.id, grace.value);
+			changed();
+			tell('The new secret of ' + k.id, got);
+		},
+	});
+}
+
+function revoke(k) {
+	ask({
+		title: 'Revoke ' + k.id,
+		body: h('p', {}, 'Its calls', k.application ? [' for ', h('strong', {}, k.application)] : '', ' are refused within a second, on all replicas. This cannot be taken back.'),
+		yes: 'Revoke',
+		danger: true,
+		act: async () => {
+			await api.revokeKey(k.id);
+			say(`${k.id} is revoked.`);
+			changed();
+		},
+	});
+}
+
+// tell shows a secret, once.
+function tell(heading, { key }) {
+	const secret = h('input', { readonly: true, value: key, class: 'secret', spellcheck: 'false', 'aria-label': 'Key', focus: () => secret.select() });
+	const copy = h('button', {
+		type: 'button', class: 'primary',
+		click: async () => {
+			secret.select();
+			try {
+				await navigator.clipboard.writeText(key);
+			} catch {
+				document.execCommand('copy'); // where the browser keeps its clipboard to itself
+			}
+			copy.textContent = 'Copied';
+			say('The key is copied.');
+		},
+	}, 'Copy');
+	const dialog = ask({
+		title: heading,
+		body: [h('p', {}, 'Copy it now: it is shown this once and kept nowhere.'), h('div', { class: 'copy' }, secret, copy)],
+	});
+	dialog.addEventListener('close', () => { secret.value = ''; });
+	copy.focus();
+}

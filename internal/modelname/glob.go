@@ -39,14 +39,15 @@ func (g Glob) Literals() int {
 // All reports whether any name is of the pattern, the empty one too.
 func (g Glob) All() bool { return !g.Exact() && g.Literals() == 0 }
 
-// Covers reports whether each model that is of the pattern h is of g as well.
-func (g Glob) Covers(h Glob) bool {
-	if h.Exact() {
-		return g.MatchAny(Forms(h[0]))
+// Samples are names such that a pattern which takes one of them takes each model that is of
+// this one.
+func (g Glob) Samples() []string {
+	if g.Exact() {
+		return Forms(g[0])
 	}
 	// A character that stands in no pattern is taken by stars alone, which take whatever
 	// may stand in its place as well.
-	return g.Match(strings.Join(h, "\x00"))
+	return []string{strings.Join(g, "\x00")}
 }
 
 // Match reports whether s, in lower case, is of the pattern. Each inner part is taken

@@ -45,13 +45,15 @@ func parseCaddyfile(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err != nil {
 		return nil, err
 	}
+	start := *h.Dispenser // before the directive's name
 	c, err := readChain(h.Dispenser)
 	if err != nil {
 		return nil, err
 	}
+	start.Next()
 	key := "llm.limits." + c.name
 	if _, twice := h.State[key]; twice {
-		return nil, h.Errf("two llm_limits are named '%s'; give each a name of its own", c.name)
+		return nil, start.Errf("two llm_limits are named '%s'; give each a name of its own", c.name)
 	}
 	h.State[key] = true
 

@@ -2,6 +2,7 @@ package tokenlimit_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -31,20 +32,25 @@ func TestQuotasOfGroups(t *testing.T) {
 				name, lines, app string
 				headers          []string
 				limit            string
+				logged           any
 			}{
-				{"the config", groups, "alice", []string{"X-Tier", "free", "X-Group", "free"}, "4"},
-				{"the config, of callers without an application", groups, "", nil, "2"},
-				{"group_key", groups, "carol", []string{"X-Tier", "free", "X-Group", "gold"}, "2"},
-				{"the key's group", groups, "carol", []string{"X-Group", "gold"}, "4"},
-				{"no group", groups, "carol", nil, "5"},
-				{"a default group", groups + "\ndefault_group free", "carol", nil, "2"},
-				{"a group that is unknown", groups + "\ndefault_group free", "carol", []string{"X-Tier", "nobody"}, "2"},
-				{"a group that is unknown, without a default", groups, "carol", []string{"X-Group", "nobody"}, "5"},
+				{"the config", groups, "alice", []string{"X-Tier", "free", "X-Group", "free"}, "4", "gold"},
+				{"the config, of callers without an application", groups, "", nil, "2", "free"},
+				{"group_key", groups, "carol", []string{"X-Tier", "free", "X-Group", "gold"}, "2", "free"},
+				{"the key's group", groups, "carol", []string{"X-Group", "gold"}, "4", "gold"},
+				{"no group", groups, "carol", nil, "5", nil},
+				{"a default group", groups + "\ndefault_group free", "carol", nil, "2", "free"},
+				{"a group that is unknown", groups + "\ndefault_group free", "carol", []string{"X-Tier", "nobody"}, "2", "free"},
+				{"a group that is unknown, without a default", groups, "carol", []string{"X-Group", "nobody"}, "5", nil},
 			} {
 				t.Run(tc.name, func(t *testing.T) {
-					w := start(t, tc.lines).ask(tc.app, "gpt-4o", "", tc.headers...)
+					q := start(t, tc.lines)
+					w := q.ask(tc.app, "gpt-4o", "", tc.headers...)
 					want(t, w, 200)
 					has(t, w, "X-RateLimit-Limit", tc.limit)
+					if got := q.logged()["group"]; got != tc.logged {
+						t.Errorf("logged the group %v, want %v", got, tc.logged)
+					}
 				})
 			}
 		})
@@ -88,6 +94,34 @@ func TestQuotasOfGroups(t *testing.T) {
 			}
 		})
 	})
+}
+
+// The log names the group whose limits held a call, also one that was refused.
+func TestTheLogNamesTheGroupThatLimits(t *testing.T) {
+	const own = "limit 1 requests per day\ngroup gold {\nlimit 9 requests per day\nmodel vl {\nlimit 1 video_seconds per day\n}\n}\ngroups {\ngold alice\n}"
+	q := quotasOf(t, "", "resolved", own)
+	logs := func(w *httptest.ResponseRecorder, status int, group any) {
+		t.Helper()
+		want(t, w, status)
+		if got := q.logged()["group"]; got != group {
+			t.Errorf("logged the group %v, want %v", got, group)
+		}
+	}
+	logs(q.ask("alice", "m", "", "X-Group", "free"), 200, "gold")
+	logs(q.do("POST", "/v1/chat/completions", `{"model":"m","model":"n"}`, "X-App", "alice", "X-Group", "free"), 400, "gold")
+	logs(q.do("POST", "/v1/batches", `{}`, "X-App", "alice", "X-Group", "free"), 403, "gold")
+	logs(q.ask("bob", "m", "", "X-Group", "unknown"), 200, nil)
+	logs(q.ask("bob", "m", "", "X-Group", "unknown"), 429, nil)
+
+	// where no limiter has groups, it is the key's
+	q = quotasOf(t, "", "unresolved", "limit 9 requests per day")
+	logs(q.ask("alice", "m", "", "X-Group", "free"), 200, "free")
+
+	// the first that has groups decides
+	q = &quotas{gateway: start(t, "", "vars llm_group {header.X-Group}\ntoken_limit none {\nlimit 9 requests per day\n}\n"+
+		"token_limit outer {\nconsumer_based\n"+own+"\n}\n"+
+		"token_limit inner {\nconsumer_based\nlimit 9 requests per day\ngroup silver {\nlimit 9 requests per day\n}\ndefault_group silver\n}\ntest_upstream")}
+	logs(q.ask("alice", "m", "", "X-Group", "silver"), 200, "gold")
 }
 
 func TestCallersInNoGroupMayBeRefused(t *testing.T) {

@@ -8,13 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
+
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
 
 func TestNamesOfOneModelHaveOneCounter(t *testing.T) {
 	eachStore(t, func(t *testing.T, start starter) {
-		q := start(t, "model gpt-4o {\nlimit 99 requests per day\nper_model\n}\nmodel * {\nlimit 99 requests per day\nper_model\n}")
-		for _, name := range []string{"gpt-4o", "GPT-4o", "openai/gpt-4o", "gpt-4o-2024-08-06", "openrouter/openai/gpt-4o:nitro"} {
+		q := start(t, "model gpt-4o:latest {\nlimit 99 requests per day\nper_model\n}\nmodel * {\nlimit 99 requests per day\nper_model\n}")
+		for _, name := range []string{"gpt-4o", "GPT-4o", "openai/gpt-4o", "gpt-4o-2024-08-06", "openrouter/openai/gpt-4o:nitro", "models/gpt-4o:latest"} {
 			want(t, q.ask("alice", name, ""), 200)
 		}
 		for _, name := range []string{"gpt-4o-mini", "models/gpt-4o-mini", "gpt-4o-mini-2024-07-18"} {
@@ -23,7 +25,7 @@ func TestNamesOfOneModelHaveOneCounter(t *testing.T) {
 		want(t, q.do("POST", "/openai/deployments/gpt-4o-mini/chat/completions", `{"messages":[]}`, "X-App", "alice"), 200)
 		want(t, q.do("POST", "/v1beta/models/gemini-2.5-pro:generateContent", `{"contents":[]}`, "X-App", "alice"), 200)
 		want(t, q.do("POST", "/model/eu.amazon.nova-lite-v1%3A0/converse", `{"messages":[]}`, "X-App", "alice"), 200)
-		q.uses("alice", "requests per day (gpt-4o) [gpt-4o]", 5)
+		q.uses("alice", "requests per day (gpt-4o:latest) [gpt-4o]", 6)
 		q.uses("alice", "requests per day (*) [gpt-4o-mini]", 4)
 		q.uses("alice", "requests per day (*) [gemini-2.5-pro]", 1)
 		q.uses("alice", "requests per day (*) [nova-lite]", 1)
@@ -62,6 +64,51 @@ func TestInventedModelsAreBounded(t *testing.T) {
 			t.Errorf("got %d counters, want 102", n)
 		}
 	})
+}
+
+// A model that came too late asks the store once for a call, as any other does.
+func TestModelsThatShareCostNoMoreThanOthers(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model * {\nlimit 1M requests per day\nper_model\n}")
+		for i := range 100 {
+			want(t, q.ask("alice", fmt.Sprint("m", i), ""), 200)
+		}
+		want(t, q.ask("alice", "late", ""), 200)
+		// another process may not have met those that have counters of their own
+		q.reload(t, "model * {\nlimit 1M requests per day\nper_model\n}")
+		for _, model := range []string{"m7", "late"} {
+			before := admissions(t)
+			for range 10 {
+				want(t, q.ask("alice", model, ""), 200)
+			}
+			if asked := admissions(t) - before; asked != 10 {
+				t.Errorf("%s: the store was asked %d times for 10 calls", model, asked)
+			}
+		}
+		q.uses("alice", "requests per day (*) [other]", 11)
+	})
+}
+
+// admissions is how often the store was asked to admit something.
+func admissions(t *testing.T) uint64 {
+	t.Helper()
+	ctx := caddy.ActiveContext()
+	families, err := ctx.GetMetricsRegistry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "llm_store_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == "reserve" {
+				return m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	t.Fatal("no metric tells")
+	return 0
 }
 
 // Calls that are refused, here or further in, take no place from those that are not.
@@ -152,6 +199,34 @@ func TestFallbacksBelongToTheirBlocks(t *testing.T) {
 		want(t, q.do("POST", "/openai/deployments/dear/chat/completions", `{"model":"cheap","max_tokens":5,"messages":[]}`, "X-App", "carol"), 200)
 		q.uses("carol", "tokens per day (dear)", 11)
 		q.uses("carol", "tokens per day (cheap)", 11)
+	})
+}
+
+// A refusal names the model whose limit is used up, which a fallback may be.
+func TestRefusalsNameTheModelWhoseLimitIsUsedUp(t *testing.T) {
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model cheap {\nlimit 9 requests per hour\ntype cheap\n}\nmodel dear* {\nlimit 1 requests per day\nper_model\ntype dear\n}\nmodel plain {\nlimit 1 requests per week\n}\nlimit 4 requests per month")
+		want(t, q.ask("alice", "dear-1", ""), 200)
+		want(t, q.ask("alice", "plain", ""), 200)
+		for _, tc := range []struct{ model, more, named, kind, level string }{
+			{"dear-1", "", "dear-1", "dear", "daily"},
+			{"Vendor/dear-1", "", "Vendor/dear-1", "dear", "daily"}, // as it was sent
+			{"cheap", `"models":["dear-1"],`, "dear-1", "dear", "daily"},
+			{"cheap", `"models":["dear-2","Dear-1"],`, "dear-1", "dear", "daily"},
+			{"cheap", `"models":["dear-1","plain"],`, "plain", "text", "weekly"},
+			{"", `"models":["cheap","plain"],`, "plain", "text", "weekly"},
+			{"dear-1", `"models":["cheap"],`, "dear-1", "dear", "daily"},
+		} {
+			w := q.ask("alice", tc.model, tc.more)
+			want(t, w, 429)
+			has(t, w, "X-RateLimit-Model", tc.named, "X-RateLimit-Model-Type", tc.kind, "X-RateLimit-Ban-Level", tc.level)
+		}
+		want(t, q.ask("alice", "cheap", ""), 200)
+		want(t, q.ask("alice", "cheap", ""), 200)
+		w := q.ask("alice", "cheap", `"models":["dear-1"],`)
+		want(t, w, 429)
+		// a limit of all models is that of the model that is asked for
+		has(t, w, "X-RateLimit-Model", "cheap", "X-RateLimit-Model-Type", "cheap", "X-RateLimit-Ban-Level", "monthly")
 	})
 }
 

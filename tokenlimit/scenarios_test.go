@@ -28,7 +28,7 @@ func TestTwoConsumersAtATime(t *testing.T) {
 		})
 
 		t.Run("a call that is refused uses nothing up", func(t *testing.T) {
-			q := start(t, "limit 4 requests per day\nmodel * {\nlimit 2 requests per hour\n}\nmodel x {\nlimit 100 images per day\n}")
+			q := start(t, "limit 4 requests per day\nmodel x {\nlimit 100 images per day\n}\nmodel * {\nlimit 2 requests per hour\n}")
 			for _, app := range []string{"alice", "bob"} {
 				for i, status := range []int{200, 200, 429, 429, 429, 429} {
 					if w := q.ask(app, "m", ""); w.Code != status {

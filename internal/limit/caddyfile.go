@@ -12,10 +12,19 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
+// reader reads the lines of a limiter.
+type reader struct {
+	*Config
+	d  *caddyfile.Dispenser
+	k  *Kind
+	at places
+}
+
 // UnmarshalCaddyfile reads what all limiters have in common; the dispenser stands
 // before the directive's name.
 func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser, k *Kind) error {
 	d.Next() // the directive's name
+	start := *d
 	if d.NextArg() {
 		c.Name = d.Val()
 		if err := checkName("name", c.Name); err != nil {
@@ -25,6 +34,7 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser, k *Kind) error {
 			return d.ArgErr()
 		}
 	}
+	rd := &reader{Config: c, d: d, k: k, at: make(places)}
 	var joining []members
 	seen := make(map[string]bool)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
@@ -33,45 +43,51 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser, k *Kind) error {
 			return d.Errf("%s already specified", word)
 		}
 		seen[word] = true
+		rd.at.mark("", word, d)
+		if word == "consumer_based" {
+			rd.at.mark("", "key", d) // which it excludes: the later one is wrong
+		}
 		var err error
 		if args := d.RemainingArgs(); word == "groups" {
 			joining, err = unmarshalMembers(d, args)
 		} else {
-			err = c.unmarshal(d, k, word, args)
+			err = rd.line(word, args)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := c.join(d, joining); err != nil {
+	if err := rd.join(joining); err != nil {
 		return err
 	}
 	// what a line alone cannot show
 	if _, err := c.compile(k); err != nil {
-		return d.WrapErr(err)
+		return rd.at.wrap(start, err)
 	}
 	return nil
 }
 
-// unmarshal reads one line.
-func (c *Config) unmarshal(d *caddyfile.Dispenser, k *Kind, word string, args []string) error {
+// limit reads a limit into the rules of a part; around is what they are part of.
+func (rd *reader) limit(rules *[]Rule, around string, args []string) error {
+	rule, err := parseRule(rd.d, rd.k, args)
+	if err != nil {
+		return err
+	}
+	rd.at.mark(around, fmt.Sprintf("limits[%d]", len(*rules)), rd.d)
+	*rules = append(*rules, rule)
+	return nil
+}
+
+// line reads one line.
+func (rd *reader) line(word string, args []string) error {
+	c, d := rd.Config, rd.d
 	switch word {
 	case "limit":
-		rule, err := parseRule(d, k, args)
-		if err != nil {
-			return err
-		}
-		c.Limits = append(c.Limits, rule)
-		return nil
+		return rd.limit(&c.Limits, "", args)
 	case "model":
-		mb, err := unmarshalModel(d, k, args)
-		if err != nil {
-			return err
-		}
-		c.Models = append(c.Models, mb)
-		return nil
+		return rd.model(&c.Models, "", args)
 	case "group":
-		return c.unmarshalGroup(d, k, args)
+		return rd.group(args)
 	case "key":
 		if len(args) == 0 {
 			return d.ArgErr()
@@ -207,7 +223,10 @@ func (c *Config) Tag(h httpcaddyfile.Helper) error {
 	}
 	key := "llm.instance." + c.Name
 	if _, ok := h.State[key]; ok {
-		return h.Errf("the name '%s' stands here twice; instances that are to count together say `share %s`", c.Name, c.Name)
+		d := *h.Dispenser
+		d.Reset() // to the line of the directive
+		d.Next()
+		return d.Errf("the name '%s' stands here twice; instances that are to count together say `share %s`", c.Name, c.Name)
 	}
 	h.State[key] = true
 	if strings.Contains(c.Name, "/") {

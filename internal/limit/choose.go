@@ -118,3 +118,18 @@ func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usag
 	}
 	return *all, true, false
 }
+
+// whose is the model that brought a rule, by its normal name, and what the config calls its
+// kind. The name is empty for the model that is asked for.
+func (e *entry) whose(i int) (model, kind string) {
+	b := e.rules[i].block
+	if b == nil {
+		return "", e.kind
+	}
+	if i < len(e.shares) && len(e.shares[i].models) > 0 {
+		if first := e.shares[i].models[0]; first != e.models[0] {
+			model = first
+		}
+	}
+	return model, b.kind
+}

@@ -141,6 +141,7 @@ const (
 // rule is a limit that is ready to be checked.
 type rule struct {
 	words  string // without the amount: `tokens per hour`, `images per day (qwen*)`
+	said   string // words as clients read them, where there are many globs
 	window string // as in words: `hour`; empty for concurrent calls
 	unit   Unit
 	amount int64 // as configured, in what is counted: picodollars, milliseconds
@@ -162,7 +163,7 @@ func (c *Config) compile(k *Kind) (*plan, error) {
 		return nil, err
 	}
 	if c.ConsumerBased && len(c.Key) > 0 {
-		return nil, errors.New("consumer_based and key exclude each other: an instance counts by one thing")
+		return nil, at("key", errors.New("consumer_based and key exclude each other: an instance counts by one thing"))
 	}
 	if err := checkKey(c.Key); err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (c *Config) compile(k *Kind) (*plan, error) {
 		return nil, err
 	}
 	if k.dollars() && len(c.UsageFields) > 0 {
-		return nil, errors.New("usage_fields do not tell input from output, which have prices of their own")
+		return nil, at("usage_fields", errors.New("usage_fields do not tell input from output, which have prices of their own"))
 	}
 	return p, c.checkFields(p)
 }
@@ -202,7 +203,7 @@ func (c *Config) checkFields(p *plan) error {
 		return nil
 	}
 	if _, err := usage.NewFields(c.UsageFields); err != nil {
-		return fmt.Errorf("usage_fields: %w", err)
+		return within("usage_fields", err)
 	}
 	metered, output := false, false
 	p.all(func(ru *rule) {
@@ -210,10 +211,10 @@ func (c *Config) checkFields(p *plan) error {
 		output = output || ru.unit == OutputTokens
 	})
 	if output {
-		return errors.New("usage_fields and limits of output_tokens exclude each other: the fields do not tell input from output")
+		return at("usage_fields", errors.New("usage_fields and limits of output_tokens exclude each other: the fields do not tell input from output"))
 	}
 	if !metered {
-		return errors.New("usage_fields needs a limit that counts tokens, such as `limit 10k tokens per hour`")
+		return at("usage_fields", errors.New("usage_fields needs a limit that counts tokens, such as `limit 10k tokens per hour`"))
 	}
 	return nil
 }
@@ -242,6 +243,7 @@ func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
 		r.words += " per " + words
 		r.store.ID += " per " + id
 	}
+	r.said = r.words
 	if rc.Burst != "" {
 		if r.limit, err = rc.Unit.parse(rc.Burst); err != nil {
 			return nil, fmt.Errorf("burst: %w", err)

@@ -37,20 +37,16 @@ type entry struct {
 }
 
 // admit has the store take what the call wants of all rules, or of none.
-func (l *Limiter) admit(r *http.Request, call *meter.Call) (admitted *entry, f *Refusal, err error) {
-	consumer, err := l.consumer(r)
-	if err != nil {
-		return nil, nil, err
-	}
+func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted *entry, f *Refusal, err error) {
 	e := &entry{l: l}
 	defer func() {
 		if admitted == nil {
 			e.enrol(false)
 		}
 	}()
-	known := l.known || consumer == meter.DefaultConsumer
-	entity := store.Entity{Instance: l.id, Consumer: consumer}
-	f, err = e.choose(r, call, l.set(r, consumer), entity, known)
+	known := l.known || who.consumer == meter.DefaultConsumer
+	entity := store.Entity{Instance: l.id, Consumer: who.consumer}
+	f, err = e.choose(r, call, who.set, entity, known)
 	if f != nil || err != nil {
 		return nil, f, err
 	}
@@ -90,7 +86,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call) (admitted *entry, f *
 	if err != nil {
 		return nil, nil, err
 	}
-	e.look(r, consumer)
+	e.look(r, who.consumer)
 	if l.shadowed(e) {
 		call.Shadowed(l.id)
 	}

@@ -29,6 +29,12 @@ type Group struct {
 	Models []ModelBlock `json:"models,omitempty"`
 }
 
+// part is what errors call a group.
+func (g *Group) part() string { return "group " + g.Name }
+
+// applicationPart is the place of the line that puts an application into a group.
+func applicationPart(app string) string { return "application " + app }
+
 // check checks a group by itself, and that none of those before has its name.
 func (g *Group) check(before []Group) error {
 	switch {
@@ -49,25 +55,31 @@ func limited(limits []Rule, models []ModelBlock) bool {
 
 // checkMembership checks what says who is in which group.
 func (c *Config) checkMembership() error {
-	if len(c.Groups) == 0 && (c.GroupKey != "" || c.DefaultGroup != "") {
-		return errors.New("group_key and default_group need a group, such as `group gold { limit … }`")
+	if len(c.Groups) == 0 {
+		err := errors.New("group_key and default_group need a group, such as `group gold { limit … }`")
+		switch {
+		case c.GroupKey != "":
+			return at("group_key", err)
+		case c.DefaultGroup != "":
+			return at("default_group", err)
+		}
 	}
 	if c.GroupKey != "" {
 		if err := checkKey([]string{c.GroupKey}); err != nil {
-			return fmt.Errorf("group_%w", err)
+			return at("group_key", fmt.Errorf("group_%w", err))
 		}
 	}
 	if c.DefaultGroup != "" && !slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Name == c.DefaultGroup }) {
-		return fmt.Errorf("default_group %q is no group of this limiter", c.DefaultGroup)
+		return at("default_group", fmt.Errorf("default_group %q is no group of this limiter", c.DefaultGroup))
 	}
 	in := make(map[string]string)
 	for i := range c.Groups {
 		for _, app := range c.Groups[i].Applications {
 			if app == "" {
-				return fmt.Errorf("group %s: an application has no name", c.Groups[i].Name)
+				return at(applicationPart(app), fmt.Errorf("group %s: an application has no name", c.Groups[i].Name))
 			}
 			if other, ok := in[app]; ok {
-				return fmt.Errorf("application %q is in group %s and in group %s", app, other, c.Groups[i].Name)
+				return at(applicationPart(app), fmt.Errorf("application %q is in group %s and in group %s", app, other, c.Groups[i].Name))
 			}
 			in[app] = c.Groups[i].Name
 		}
@@ -100,21 +112,29 @@ func newMembership(c *Config, p *plan) membership {
 	return m
 }
 
-// set is the rules of a caller: by the config, else by group_key, else by the group of
-// the API key, else those of default_group.
-func (l *Limiter) set(r *http.Request, consumer string) *ruleset {
-	m := &l.membership
-	if len(m.byName) == 0 {
-		return l.ruleset
+// caller is whose counters a call counts in, and by which rules.
+type caller struct {
+	consumer string
+	set      *ruleset
+}
+
+// caller finds out who calls, and tells the call which group that is.
+func (l *Limiter) caller(r *http.Request, call *meter.Call) (caller, error) {
+	consumer, err := l.consumer(r)
+	if err != nil || len(l.membership.byName) == 0 {
+		return caller{consumer, l.ruleset}, err
 	}
 	set := l.find(r, consumer)
+	call.Grouped(set.group)
 	c := acquainted.of(store.Entity{Instance: l.id, Consumer: consumer})
 	c.mu.Lock()
 	c.group = set.group
 	c.mu.Unlock()
-	return set
+	return caller{consumer, set}, nil
 }
 
+// find is the rules of a caller: by the config, else by group_key, else by the group of
+// the API key, else those of default_group.
 func (l *Limiter) find(r *http.Request, consumer string) *ruleset {
 	m := &l.membership
 	if set := m.members[l.member(r, consumer)]; set != nil {

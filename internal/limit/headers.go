@@ -103,7 +103,7 @@ type fixedHeaders struct {
 }
 
 func newFixedHeaders(r *rule) fixedHeaders {
-	policy := strconv.Quote(r.words) + ";q=" + r.unit.field(r.limit)
+	policy := strconv.Quote(r.said) + ";q=" + r.unit.field(r.limit)
 	if r.unit == USD {
 		policy += `;qu="microdollars"`
 	}
@@ -113,7 +113,7 @@ func newFixedHeaders(r *rule) fixedHeaders {
 	return fixedHeaders{
 		policy: []string{policy},
 		limit:  []string{r.unit.number(r.limit)},
-		prefix: strconv.Quote(r.words) + ";r=",
+		prefix: strconv.Quote(r.said) + ";r=",
 	}
 }
 

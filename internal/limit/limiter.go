@@ -69,15 +69,8 @@ func Provision(ctx caddy.Context, c *Config, k *Kind, p meter.Pricer) (*Limiter,
 	if err := l.app.Register(l); err != nil {
 		return nil, c.in(directive, err)
 	}
-	for _, warning := range c.open(l.plan) {
+	for _, warning := range append(c.open(l.plan), l.made()...) {
 		l.logger.Warn(warning, zap.String("instance", l.id))
-	}
-	if c.GroupKey != "" && inventable([]string{c.GroupKey}) {
-		l.logger.Warn("clients can choose their group by this group_key", zap.String("instance", l.id), zap.String("group_key", c.GroupKey))
-	}
-	if !l.known {
-		l.logger.Warn("clients can make up values of this key; each counts apart, and new ones are refused when the store is full",
-			zap.String("instance", l.id), zap.Strings("key", c.Key))
 	}
 	return l, nil
 }
@@ -147,11 +140,15 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if call.Has(l.id) {
 		return call.Serve(w, r, next) // counted already, further out
 	}
+	who, err := l.caller(r, call)
 	switch {
 	case call.Endpoint.Class == usage.Minting:
 		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))
 	case call.Endpoint.Class.LeavesHTTP() && !l.counts && l.config.Unmetered != "allow":
 		return l.deny(w, r, call, next, notMetered("it opens a connection on which requests cannot be counted"))
+	}
+	if err != nil {
+		return l.deny(w, r, call, next, l.unavailable(err))
 	}
 	Strip(r, call)
 	f, err := l.inspect(r, call)
@@ -162,7 +159,7 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if f != nil {
 		return l.deny(w, r, call, next, f)
 	}
-	e, f, err := l.admit(r, call)
+	e, f, err := l.admit(r, call, who)
 	if err != nil {
 		f = l.unavailable(err)
 	}
@@ -269,7 +266,7 @@ func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, call *meter.Cal
 	if v := f.violation; v != nil {
 		qs := collect(call.Entries())
 		writeQuotas(w.Header(), append(qs, v.own...), now)
-		v.ban(w.Header(), call.Model(), cmp.Or(v.kind, call.ModelType()), now)
+		v.ban(w.Header(), cmp.Or(v.model, call.Model()), cmp.Or(v.kind, call.ModelType()), now)
 	}
 	if c := l.logger.Check(zap.DebugLevel, "refused"); c != nil {
 		c.Write(zap.String("instance", l.id), zap.Int("status", f.Status), zap.String("code", f.Code))

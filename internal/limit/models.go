@@ -38,6 +38,7 @@ type ModelBlock struct {
 type block struct {
 	globs    []modelname.Glob
 	words    string // the globs: `(qwen* glm*)`
+	short    string // the same in what clients read, which names a few of many
 	id       string // the same for the same globs
 	rules    []*rule
 	perModel bool
@@ -51,21 +52,19 @@ const (
 	maxGlob  = 256
 )
 
-// block compiles a block. Globs of the blocks before are in seen.
-func (c *Config) block(mb *ModelBlock, seen map[string]bool, zone *time.Location, k *Kind) (*block, error) {
+// block compiles a block; before are those that stand before it.
+func (c *Config) block(mb *ModelBlock, before []*block, zone *time.Location, k *Kind) (*block, error) {
 	if err := mb.check(); err != nil {
 		return nil, err
 	}
-	b := &block{perModel: mb.PerModel, kind: mb.Type, words: "(" + strings.Join(mb.Match, " ") + ")"}
+	b := &block{perModel: mb.PerModel, kind: mb.Type, words: "(" + strings.Join(mb.Match, " ") + ")", short: short(mb.Match)}
 	names := make([]string, 0, len(mb.Match))
 	for _, s := range mb.Match {
-		g := modelname.NewGlob(s)
-		name := g.String()
-		if seen[name] {
-			return nil, fmt.Errorf("model %q stands here twice, and a model belongs to the first block alone", s)
+		g := modelname.ForModels(s)
+		if err := b.reachable(s, g, before); err != nil {
+			return nil, err
 		}
-		seen[name] = true
-		names = append(names, name)
+		names = append(names, g.String())
 		b.globs = append(b.globs, g)
 	}
 	slices.Sort(names)
@@ -76,7 +75,7 @@ func (c *Config) block(mb *ModelBlock, seen map[string]bool, zone *time.Location
 	}
 	for _, ru := range rules {
 		ru.block = b
-		ru.words += " " + b.words
+		ru.words, ru.said = ru.words+" "+b.words, ru.said+" "+b.short
 		ru.store.ID += b.id
 		ru.fixed = newFixedHeaders(ru)
 	}
@@ -84,8 +83,52 @@ func (c *Config) block(mb *ModelBlock, seen map[string]bool, zone *time.Location
 	return b, nil
 }
 
+// reachable checks that there can be models for a glob, which the config writes as s. The
+// blocks before take theirs first.
+func (b *block) reachable(s string, g modelname.Glob, before []*block) error {
+	twice := func(other modelname.Glob) bool { return other.String() == g.String() }
+	if slices.ContainsFunc(b.globs, twice) {
+		return fmt.Errorf("model %q stands here twice", s)
+	}
+	samples := g.Samples()
+	for _, other := range before {
+		if slices.ContainsFunc(other.globs, twice) {
+			return fmt.Errorf("model %q stands here twice, and a model belongs to the first block alone", s)
+		}
+		if i := slices.IndexFunc(other.globs, func(o modelname.Glob) bool { return o.MatchAny(samples) }); i >= 0 {
+			return fmt.Errorf("model %q never counts here: it belongs to the block before that has %q; put the narrower block first", s, other.globs[i].String())
+		}
+	}
+	return nil
+}
+
+// shortMost is how long the globs of a block may be where clients read them: fields of
+// headers that are longer than a few kB are refused by some.
+const shortMost = 96
+
+// short names as many globs as there is room for: `(qwen* glm* and 98 more)`.
+func short(globs []string) string {
+	n, size := 0, 0
+	for n < len(globs) && (n == 0 || size+len(globs[n]) < shortMost) {
+		size += len(globs[n]) + 1
+		n++
+	}
+	words := "(" + strings.Join(globs[:n], " ")
+	if n < len(globs) {
+		words += fmt.Sprintf(" and %d more", len(globs)-n)
+	}
+	return words + ")"
+}
+
 // check checks a block by itself.
 func (mb *ModelBlock) check() error {
+	if err := mb.checkMatch(); err != nil {
+		return err
+	}
+	return mb.checkType()
+}
+
+func (mb *ModelBlock) checkMatch() error {
 	switch {
 	case len(mb.Match) == 0:
 		return errors.New("model needs a glob, such as `model qwen*`")
@@ -97,6 +140,10 @@ func (mb *ModelBlock) check() error {
 			return fmt.Errorf("model %q is not a name or a glob such as qwen*", s)
 		}
 	}
+	return nil
+}
+
+func (mb *ModelBlock) checkType() error {
 	if mb.Type != "" && (len(mb.Type) > maxType || strings.ContainsFunc(mb.Type, notInType)) {
 		return fmt.Errorf("type %q is not a word such as text, embedding, image, audio or video", mb.Type)
 	}
@@ -159,7 +206,7 @@ func (s *ruleset) blockOf(forms []string) (b *block, exact string) {
 
 // takesAll tells whether all models belong to the block that are in none before it.
 func (b *block) takesAll() bool {
-	return slices.ContainsFunc(b.globs, func(g modelname.Glob) bool { return g.String() == "*" })
+	return slices.ContainsFunc(b.globs, modelname.Glob.All)
 }
 
 // escapable tells whether there are limits of models that a call escapes which chooses its

@@ -1,10 +1,14 @@
 package limit
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
+	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // oneOf10 is a limit that any block may have.
@@ -135,6 +139,10 @@ func TestModelsAndGroupsAreRefused(t *testing.T) {
 		{"a limit that is wrong", Config{Models: []ModelBlock{block("a"), {Match: []string{"b"}, Limits: []Rule{{Amount: "0", Unit: Tokens, Window: "day"}}}}}, `models[1]: limits[0]: amount "0" must be greater than zero`},
 		{"a limit twice", Config{Models: []ModelBlock{{Match: []string{"b"}, Limits: append(oneOf10, oneOf10...)}}}, "models[0]: limits[1]: a limit of tokens per day stands here twice"},
 		{"a glob twice", Config{Models: []ModelBlock{block("a*"), block("b", "A*")}}, `models[1]: model "A*" stands here twice`},
+		{"a glob twice in a block", Config{Models: []ModelBlock{block("b", "a*", "A*")}}, `models[0]: model "A*" stands here twice`},
+		{"a block behind that of all models", Config{Models: []ModelBlock{block("b", "*"), block("a")}}, `models[1]: model "a" never counts here: it belongs to the block before that has "*"`},
+		{"a block behind a wider one, in a group", Config{Groups: []Group{{Name: "g", Models: []ModelBlock{block("a*"), block("b"), block("c", "a*b")}}}}, `group g: models[2]: model "a*b" never counts here`},
+		{"a block behind a name that its own is a way to write", Config{Models: []ModelBlock{block("gpt-4o"), block("openai/gpt-4o")}}, `model "openai/gpt-4o" never counts here`},
 		{"an empty glob", Config{Models: []ModelBlock{block("")}}, `model "" is not a name or a glob`},
 		{"a glob with a quote", Config{Models: []ModelBlock{block(`a"b`)}}, "is not a name or a glob"},
 		{"a glob of other letters", Config{Models: []ModelBlock{block("ä*")}}, "is not a name or a glob"},
@@ -167,6 +175,8 @@ func TestModelsAndGroupsAreRefused(t *testing.T) {
 func TestWhatNothingLimitsIsToldOf(t *testing.T) {
 	block := []ModelBlock{{Match: []string{"qwen*"}, Limits: oneOf10}}
 	all := []ModelBlock{{Match: []string{"qwen*", "*"}, Limits: oneOf10}}
+	seconds := []ModelBlock{{Match: []string{"whisper*"}, Limits: parse(t, "60 audio_seconds per hour")}}
+	requests, reports := parse(t, "60 requests per minute"), parse(t, "10 tokens per day shadow")
 	for _, tc := range []struct {
 		name   string
 		config Config
@@ -182,6 +192,19 @@ func TestWhatNothingLimitsIsToldOf(t *testing.T) {
 		{"groups alone", Config{Groups: []Group{{Name: "g", Limits: oneOf10}}}, []string{"callers in no group"}},
 		{"groups with a default", Config{Groups: []Group{{Name: "g", Limits: oneOf10}}, DefaultGroup: "g"}, nil},
 		{"blocks of a group", Config{Limits: oneOf10, Groups: []Group{{Name: "g", Models: block}}}, []string{"members of group g"}},
+		{"blocks beside limits of another unit", Config{Limits: requests, Models: block}, []string{"models in no model block are not limited in tokens: say"}},
+		{"blocks of two units beside limits of neither", Config{Limits: requests, Models: append(seconds, block...)}, []string{"not limited in audio_seconds, tokens: say"}},
+		{"blocks of a group beside limits of another unit", Config{Limits: oneOf10, Groups: []Group{{Name: "g", Limits: requests, Models: block}}}, []string{"members of group g are not limited in tokens in models of no model block"}},
+		{"blocks of a part of what is limited beside them", Config{Limits: oneOf10, Models: []ModelBlock{{Match: []string{"a"}, Limits: parse(t, "5 output_tokens per day")}}}, nil},
+		{"blocks beside a part of what they limit", Config{Limits: parse(t, "5 output_tokens per day"), Models: block}, []string{"not limited in tokens: say"}},
+		{"blocks beside limits that only report", Config{Limits: reports, Models: block}, []string{"models in no model block are not limited: say"}},
+		{"blocks that only report", Config{Limits: requests, Models: []ModelBlock{{Match: []string{"a"}, Limits: reports}}}, nil},
+		{"a block of all models that only reports", Config{Models: append(block, ModelBlock{Match: []string{"*"}, Limits: reports})}, []string{"models in no model block are not limited: say"}},
+		{"a block of all models in another unit", Config{Models: append(seconds, ModelBlock{Match: []string{"**"}, Limits: oneOf10})}, nil},
+		{"all only reports", Config{Shadow: true, Limits: requests, Models: block}, []string{"not limited in tokens"}},
+		{"all only reports, and is limited", Config{Shadow: true, Limits: oneOf10, Models: block}, nil},
+		{"groups beside limits that only report", Config{Limits: reports, Groups: []Group{{Name: "g", Limits: oneOf10}}}, []string{"callers in no group"}},
+		{"limits that only report alone", Config{Limits: reports}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := tc.config.compile(TokenLimit)
@@ -199,6 +222,102 @@ func TestWhatNothingLimitsIsToldOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatClientsCanMakeUpIsToldOf(t *testing.T) {
+	perModel := []ModelBlock{{Match: []string{"*"}, Limits: oneOf10, PerModel: true}}
+	header, user := []string{"{http.request.header.X-Team}"}, []string{"{http.auth.user.id}"}
+	for _, tc := range []struct {
+		name   string
+		config Config
+		want   []string
+	}{
+		{"a consumer's own", Config{ConsumerBased: true, Models: perModel}, nil},
+		{"one for all", Config{Models: perModel}, nil},
+		{"a user", Config{Key: user, Models: perModel}, nil},
+		{"a header", Config{Key: header, Limits: oneOf10}, []string{"clients can make up values of the key {http.request.header.X-Team}; each counts apart, and new ones are refused"}},
+		{"a header, for each model", Config{Key: header, Models: perModel}, []string{"each counts apart, by per_model in up to 100 models of its own, and new ones are refused"}},
+		{"a header, for each model of a group", Config{Key: header, Limits: oneOf10, Groups: []Group{{Name: "g", Models: perModel}}}, []string{"by per_model in up to 100 models"}},
+		{"a user and a part of the path", Config{Key: append(user, "{http.request.uri.path.1}"), Models: perModel}, []string{"by per_model"}},
+		{"a query", Config{Key: []string{"{http.request.uri.query.team}"}, Models: perModel}, []string{"by per_model"}},
+		{"a variable that anything may set", Config{Key: []string{"{http.vars.team}"}, Models: perModel}, []string{"by per_model"}},
+		{"a group by a header", Config{ConsumerBased: true, GroupKey: header[0], Groups: []Group{{Name: "g", Limits: oneOf10}}}, []string{"clients can choose their group by the group_key {http.request.header.X-Team}"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := newTestLimiter(t, tc.config).made()
+			if len(got) != len(tc.want) {
+				t.Fatalf("got %q, want %q", got, tc.want)
+			}
+			for i := range got {
+				if !strings.Contains(got[i], tc.want[i]) {
+					t.Errorf("got %q, want %q", got[i], tc.want[i])
+				}
+			}
+		})
+	}
+}
+
+// What clients read of a block names a few of many globs, and how many more there are.
+func TestManyGlobsAreNamedInShort(t *testing.T) {
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf("organization-%03d/%s*", i, strings.Repeat("m", 50))
+	}
+	for _, tc := range []struct {
+		name  string
+		match []string
+		want  string
+	}{
+		{"one", []string{"Qwen*"}, "tokens per day (Qwen*)"},
+		{"a few", []string{"qwen*", "glm*"}, "tokens per day (qwen* glm*)"},
+		{"many", many, "tokens per day (" + many[0] + " and 99 more)"},
+		{"one that is long", []string{strings.Repeat("g", maxGlob), "h"}, "tokens per day (" + strings.Repeat("g", maxGlob) + " and 1 more)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newTestLimiter(t, Config{ConsumerBased: true, Models: []ModelBlock{{Match: tc.match, Limits: oneOf10, PerModel: true}}})
+			ru := l.blocks[0].rulesOf(slot{model: "m"})[0]
+			if policy := strconv.Quote(tc.want) + ";q=10;w=86400"; ru.fixed.policy[0] != policy || ru.fixed.prefix != strconv.Quote(tc.want)+";r=" {
+				t.Errorf("headers say %q and %q, want %q", ru.fixed.policy[0], ru.fixed.prefix, policy)
+			}
+			if ru.words != "tokens per day ("+strings.Join(tc.match, " ")+")" {
+				t.Errorf("operators read %q", ru.words)
+			}
+			v := violation{rule: ru, result: store.Result{Limit: 10, Used: 10}, public: true}
+			if want := "limit of " + tc.want + " reached: limit 10, used 10"; v.message(noon) != want {
+				t.Errorf("got %q, want %q", v.message(noon), want)
+			}
+		})
+	}
+}
+
+// A model that came too late is known for a while, and no more of them than have counters.
+func TestModelsThatShareAreRemembered(t *testing.T) {
+	c := new(acquaintance)
+	reset := noon.Add(24 * time.Hour)
+	check := func(model string, now time.Time, own, ok bool) {
+		t.Helper()
+		if gotOwn, gotOK := c.knows(model, now); gotOwn != own || gotOK != ok {
+			t.Errorf("%s: own %t, known %t, want %t and %t", model, gotOwn, gotOK, own, ok)
+		}
+	}
+	c.meet("mine", reset)
+	check("late", noon, false, false)
+	c.miss("late", noon, reset)
+	check("late", noon, false, true)
+	check("later", noon, false, false) // another replica may have met it
+	check("mine", noon, true, true)
+	check("late", noon.Add(missFor), false, false) // a place may be free again
+	c.miss("late", reset.Add(-time.Second), reset)
+	check("late", reset, false, false) // all begin anew
+	for i := range 3 * modelsMost {
+		c.miss(strconv.Itoa(i), noon, reset)
+		c.miss(strconv.Itoa(i), noon, reset)
+	}
+	if len(c.shared) != modelsMost {
+		t.Errorf("%d are remembered", len(c.shared))
+	}
+	check(strconv.Itoa(3*modelsMost-1), noon, false, true)
+	check("0", noon, false, false)
 }
 
 func TestSecondsAreToldInSeconds(t *testing.T) {

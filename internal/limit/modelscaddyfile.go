@@ -1,53 +1,61 @@
 package limit
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
-// unmarshalModel reads a block of rules for some models; args are its globs:
+// model reads a block of rules for some models into those of a part; args are its globs:
 //
 //	model <glob>... {
 //		limit …
 //		per_model
 //		type <word>
 //	}
-func unmarshalModel(d *caddyfile.Dispenser, k *Kind, args []string) (mb ModelBlock, err error) {
-	mb.Match = args
+func (rd *reader) model(blocks *[]ModelBlock, around string, args []string) error {
+	d, mb := rd.d, ModelBlock{Match: args}
+	if err := mb.checkMatch(); err != nil {
+		return d.WrapErr(err)
+	}
+	part := fmt.Sprintf("models[%d]", len(*blocks))
+	rd.at.mark(around, part, d)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word, args := d.Val(), d.RemainingArgs()
+		var err error
 		switch word {
 		case "limit":
-			rule, err := parseRule(d, k, args)
-			if err != nil {
-				return mb, err
-			}
-			mb.Limits = append(mb.Limits, rule)
+			err = rd.limit(&mb.Limits, around+"/"+part, args)
 		case "per_model":
 			if len(args) > 0 {
-				return mb, d.ArgErr()
+				return d.ArgErr()
 			}
 			if mb.PerModel {
-				return mb, d.Errf("%s already specified", word)
+				return d.Errf("%s already specified", word)
 			}
 			mb.PerModel = true
 		case "type":
 			if len(args) != 1 {
-				return mb, d.ArgErr()
+				return d.ArgErr()
 			}
 			if mb.Type != "" {
-				return mb, d.Errf("%s already specified", word)
+				return d.Errf("%s already specified", word)
 			}
 			mb.Type = args[0]
+			err = wrap(d, mb.checkType())
 		default:
-			return mb, d.Errf("unrecognized subdirective '%s' of model", word)
+			err = d.Errf("unrecognized subdirective '%s' of model", word)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return mb, wrap(d, mb.check())
+	*blocks = append(*blocks, mb)
+	return nil
 }
 
-// unmarshalGroup reads the rules of a group; args are its name:
+// group reads the rules of a group; args are its name:
 //
 //	group <name> {
 //		limit …
@@ -55,34 +63,33 @@ func unmarshalModel(d *caddyfile.Dispenser, k *Kind, args []string) (mb ModelBlo
 //	}
 //
 // The lines of `groups` may have named its members already.
-func (c *Config) unmarshalGroup(d *caddyfile.Dispenser, k *Kind, args []string) error {
+func (rd *reader) group(args []string) error {
+	d := rd.d
 	if len(args) != 1 {
 		return d.ArgErr()
 	}
-	g := Group{Name: args[0]}
+	start, g := *d, Group{Name: args[0]}
+	around := "/" + g.part()
+	rd.at.mark("", g.part(), d)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word, args := d.Val(), d.RemainingArgs()
+		var err error
 		switch word {
 		case "limit":
-			rule, err := parseRule(d, k, args)
-			if err != nil {
-				return err
-			}
-			g.Limits = append(g.Limits, rule)
+			err = rd.limit(&g.Limits, around, args)
 		case "model":
-			mb, err := unmarshalModel(d, k, args)
-			if err != nil {
-				return err
-			}
-			g.Models = append(g.Models, mb)
+			err = rd.model(&g.Models, around, args)
 		default:
-			return d.Errf("unrecognized subdirective '%s' of group", word)
+			err = d.Errf("unrecognized subdirective '%s' of group", word)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if err := g.check(c.Groups); err != nil {
-		return d.WrapErr(err)
+	if err := g.check(rd.Groups); err != nil {
+		return start.WrapErr(err)
 	}
-	c.Groups = append(c.Groups, g)
+	rd.Groups = append(rd.Groups, g)
 	return nil
 }
 
@@ -90,7 +97,7 @@ func (c *Config) unmarshalGroup(d *caddyfile.Dispenser, k *Kind, args []string) 
 type members struct {
 	group        string
 	applications []string
-	at           caddyfile.Token
+	at           caddyfile.Dispenser
 }
 
 // unmarshalMembers reads who is in which group:
@@ -103,7 +110,7 @@ func unmarshalMembers(d *caddyfile.Dispenser, args []string) (lines []members, e
 		return nil, d.ArgErr()
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		line := members{group: d.Val(), at: d.Token(), applications: d.RemainingArgs()}
+		line := members{group: d.Val(), at: *d, applications: d.RemainingArgs()}
 		if len(line.applications) == 0 {
 			return nil, d.ArgErr()
 		}
@@ -116,13 +123,17 @@ func unmarshalMembers(d *caddyfile.Dispenser, args []string) (lines []members, e
 }
 
 // join puts the members into their groups.
-func (c *Config) join(d *caddyfile.Dispenser, lines []members) error {
+func (rd *reader) join(lines []members) error {
 	for _, line := range lines {
-		i := slices.IndexFunc(c.Groups, func(g Group) bool { return g.Name == line.group })
+		i := slices.IndexFunc(rd.Groups, func(g Group) bool { return g.Name == line.group })
 		if i < 0 {
-			return d.Errf("groups: there is no group '%s' here (line %d)", line.group, line.at.Line)
+			return line.at.Errf("groups: there is no group '%s' here", line.group)
 		}
-		c.Groups[i].Applications = append(c.Groups[i].Applications, line.applications...)
+		g := &rd.Groups[i]
+		g.Applications = append(g.Applications, line.applications...)
+		for _, app := range line.applications {
+			rd.at.mark("", applicationPart(app), &line.at)
+		}
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (e *entry) slot(ctx context.Context, of store.Entity, known bool, normal, e
 	name := unique.Make(bounded(normal)).Value() // which must not keep a request alive
 	c := acquainted.of(of)
 	now := time.Now()
-	if own, full := c.knows(name, now); own || full {
+	if own, ok := c.knows(name, now); ok {
 		return slot{model: name, other: !own}, nil
 	}
 	t, results, err := e.l.enroll(ctx, of, known, name)
@@ -72,6 +72,8 @@ func (e *entry) slot(ctx context.Context, of store.Entity, known bool, normal, e
 	own := t != nil || results[1].Used > 0
 	if own {
 		c.meet(name, results[1].ResetAt)
+	} else {
+		c.miss(name, now, results[0].ResetAt)
 	}
 	if t != nil {
 		e.enrolled = append(e.enrolled, enrolment{name, t, c})
@@ -149,26 +151,35 @@ func (b *block) rulesFor(s slot) []*rule {
 
 // acquaintance is what this process has seen of the calls of an entity.
 type acquaintance struct {
-	mu    sync.Mutex
-	group string
-	named []enrolled
+	mu     sync.Mutex
+	group  string
+	named  []enrolled
+	shared []enrolled // share the counters of others; the oldest first
 }
 
-// enrolled is a model that has counters of its own until the store says so again.
+// enrolled is a model of which it is known whether it has counters of its own, until the
+// store says so again.
 type enrolled struct {
 	model string
 	until int64 // Unix milliseconds
 }
 
-// knows tells whether a model has counters of its own, and whether there can be no more.
-// The store is not asked beyond the bound that it keeps itself: one that counts by itself
-// for a while, because it cannot reach its server, may not know who is enrolled.
-func (c *acquaintance) knows(model string, now time.Time) (known, full bool) {
+// missFor is how long a model that came too late is known to share counters. A place
+// that is given back meanwhile, by a call that is refused in the end, is found after that.
+const missFor = time.Minute
+
+// knows tells whether a model has counters of its own; ok is set if that is known without
+// asking the store. It is not asked beyond the bound that it keeps itself, either: one that
+// counts by itself for a while, because it cannot reach its server, may not know who is
+// enrolled.
+func (c *acquaintance) knows(model string, now time.Time) (own, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := now.UnixMilli()
-	c.named = slices.DeleteFunc(c.named, func(n enrolled) bool { return n.until <= at })
-	return slices.ContainsFunc(c.named, func(n enrolled) bool { return n.model == model }), len(c.named) >= modelsMost
+	gone := func(n enrolled) bool { return n.until <= now.UnixMilli() }
+	is := func(n enrolled) bool { return n.model == model }
+	c.named, c.shared = slices.DeleteFunc(c.named, gone), slices.DeleteFunc(c.shared, gone)
+	own = slices.ContainsFunc(c.named, is)
+	return own, own || len(c.named) >= modelsMost || slices.ContainsFunc(c.shared, is)
 }
 
 func (c *acquaintance) meet(model string, until time.Time) {
@@ -177,6 +188,22 @@ func (c *acquaintance) meet(model string, until time.Time) {
 	if !slices.ContainsFunc(c.named, func(n enrolled) bool { return n.model == model }) {
 		c.named = append(c.named, enrolled{model, until.UnixMilli()})
 	}
+}
+
+// miss notes that a model came too late for counters of its own, which begin anew at reset.
+// No more are remembered than may have their own: a client can send any number of names.
+func (c *acquaintance) miss(model string, now, reset time.Time) {
+	until := now.Add(missFor)
+	if reset.Before(until) {
+		until = reset
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shared = slices.DeleteFunc(c.shared, func(n enrolled) bool { return n.model == model })
+	if len(c.shared) >= modelsMost {
+		c.shared = slices.Delete(c.shared, 0, 1)
+	}
+	c.shared = append(c.shared, enrolled{model, until.UnixMilli()})
 }
 
 func (c *acquaintance) forget(model string) {

@@ -51,11 +51,11 @@ func (c *Config) plan(zone *time.Location, k *Kind) (*plan, error) {
 	for i := range c.Groups {
 		g := &c.Groups[i]
 		if err := g.check(c.Groups[:i]); err != nil {
-			return nil, fmt.Errorf("groups[%d]: %w", i, err)
+			return nil, within(fmt.Sprintf("groups[%d]", i), err)
 		}
 		set, err := c.ruleset(g.Name, g.Limits, g.Models, zone, k)
 		if err != nil {
-			return nil, fmt.Errorf("group %s: %w", g.Name, err)
+			return nil, within(g.part(), err)
 		}
 		p.groups = append(p.groups, set)
 	}
@@ -63,7 +63,7 @@ func (c *Config) plan(zone *time.Location, k *Kind) (*plan, error) {
 		return nil, err
 	}
 	if c.Unlisted == "deny" && !p.hasBlocks() {
-		return nil, errors.New("unlisted deny needs a model block, or no model at all would be allowed")
+		return nil, at("unlisted", errors.New("unlisted deny needs a model block, or no model at all would be allowed"))
 	}
 	return p, nil
 }
@@ -84,11 +84,10 @@ func (c *Config) ruleset(group string, limits []Rule, models []ModelBlock, zone 
 		return nil, err
 	}
 	s := &ruleset{group: group, rules: rules}
-	globs := make(map[string]bool)
 	for i := range models {
-		b, err := c.block(&models[i], globs, zone, k)
+		b, err := c.block(&models[i], s.blocks, zone, k)
 		if err != nil {
-			return nil, fmt.Errorf("models[%d]: %w", i, err)
+			return nil, within(fmt.Sprintf("models[%d]", i), err)
 		}
 		s.blocks = append(s.blocks, b)
 	}
@@ -102,47 +101,14 @@ func (c *Config) rules(limits []Rule, zone *time.Location, k *Kind) ([]*rule, er
 	for i := range limits {
 		r, err := limits[i].compile(zone, k)
 		if err != nil {
-			return nil, fmt.Errorf("limits[%d]: %w", i, err)
+			return nil, within(fmt.Sprintf("limits[%d]", i), err)
 		}
 		if seen[r.store.ID] {
-			return nil, fmt.Errorf("limits[%d]: a limit of %s stands here twice", i, r.words)
+			return nil, within(fmt.Sprintf("limits[%d]", i), fmt.Errorf("a limit of %s stands here twice", r.words))
 		}
 		seen[r.store.ID] = true
 		r.shadow = r.shadow || c.Shadow
 		rules = append(rules, r)
 	}
 	return rules, nil
-}
-
-// uncoveredModels tells whether there are models that nothing limits.
-func (s *ruleset) uncoveredModels() bool {
-	if len(s.rules) > 0 {
-		return false
-	}
-	for _, b := range s.blocks {
-		if b.takesAll() {
-			return len(b.rules) == 0
-		}
-	}
-	return true
-}
-
-// open are the warnings of a config under which calls may pass that nothing limits.
-func (c *Config) open(p *plan) (warnings []string) {
-	if c.Unlisted != "" {
-		return nil
-	}
-	for _, set := range append([]*ruleset{p.base}, p.groups...) {
-		switch {
-		case !set.uncoveredModels():
-		case len(set.blocks) == 0 && c.DefaultGroup == "":
-			warnings = append(warnings, "callers in no group are not limited: say default_group, or limits at the top level")
-		case len(set.blocks) == 0: // nobody is without a group
-		case set.group == "":
-			warnings = append(warnings, "models in no model block are not limited: say `unlisted deny`, or a limit beside the blocks")
-		default:
-			warnings = append(warnings, "members of group "+set.group+" are not limited in models of no model block: say `unlisted deny`, or a limit beside the blocks")
-		}
-	}
-	return warnings
 }

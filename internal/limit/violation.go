@@ -18,13 +18,14 @@ type violation struct {
 	rule   *rule // the one that is named: of those used up, the one with the longest window
 	result store.Result
 	own    []quota // the state of the instance's rules, where the client may see it
-	kind   string  // what the config calls the kind of the model; empty where it does not
+	model  string  // whose limit it is, where it is not the one that is asked for
+	kind   string  // what the config calls the kind of that model; empty where it does not
 	public bool    // the client may see amounts: they are its own, or the operator shows them
 }
 
 // violated makes an answer of the rules that have no room for a call.
 func (l *Limiter) violated(e *entry, takes []store.Take, w *wants) *Refusal {
-	v := &violation{public: l.headers || !l.shared, kind: e.kind}
+	v := &violation{public: l.headers || !l.shared}
 	var wait time.Duration
 	fits := true
 	for i, ru := range e.rules {
@@ -34,6 +35,7 @@ func (l *Limiter) violated(e *entry, takes []store.Take, w *wants) *Refusal {
 		wait = max(wait, e.results[i].RetryAfter)
 		if v.rule == nil || ru.length > v.rule.length {
 			v.rule, v.result = ru, e.results[i]
+			v.model, v.kind = e.whose(i)
 		}
 		if takes[i].Need > e.results[i].Limit {
 			fits = false
@@ -62,7 +64,7 @@ func (l *Limiter) tooLarge(e *entry, takes []store.Take, w *wants) *Refusal {
 		if ru.shadow || !e.refuses(i) || takes[i].Need <= limit {
 			continue
 		}
-		f.Message = fmt.Sprintf("this call may use up to %s of a limit of %s %s", ru.unit.words(takes[i].Need), ru.unit.words(limit), ru.words)
+		f.Message = fmt.Sprintf("this call may use up to %s of a limit of %s %s", ru.unit.words(takes[i].Need), ru.unit.words(limit), ru.said)
 		if ru.unit.Media() {
 			break
 		}
@@ -95,7 +97,7 @@ func (v *violation) message(now time.Time) string {
 	if v.result.Held > 0 {
 		held = ", held by calls at work " + u.words(v.result.Held)
 	}
-	return fmt.Sprintf("limit of %s reached: limit %s, used %s%s%s", v.rule.words, u.words(v.result.Limit), u.words(v.result.Used), held, reset)
+	return fmt.Sprintf("limit of %s reached: limit %s, used %s%s%s", v.rule.said, u.words(v.result.Limit), u.words(v.result.Used), held, reset)
 }
 
 // ban sets the fields that say which limit is used up.
@@ -142,7 +144,7 @@ func (f *Refusal) setPlaceholders(repl *caddy.Replacer, instance string) {
 	if v == nil {
 		return
 	}
-	set("rule", v.rule.words)
+	set("rule", v.rule.said)
 	set("unit", string(v.rule.unit))
 	set("window", v.rule.window)
 	set("remaining", 0)

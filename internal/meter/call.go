@@ -46,6 +46,7 @@ type Call struct {
 	shadowed  []string
 	ended     bool
 	attempts  attempts // of a handler that tries more than once
+	grouped   *string  // by whose rules a limiter counts it; nil where none has groups
 
 	own      tap
 	ownDrain drain

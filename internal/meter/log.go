@@ -49,7 +49,7 @@ type logEntry struct {
 func (e *logEntry) set(c *Call, r *http.Request) {
 	o := &c.result
 	*e = logEntry{
-		consumer: Var(r, VarApplication), keyID: Var(r, VarKeyID), group: Var(r, VarGroup),
+		consumer: Var(r, VarApplication), keyID: Var(r, VarKeyID), group: c.group(r),
 		api: c.Endpoint.API, model: clip(c.Model()), served: clip(o.ServedModel),
 		usage: o.All(), source: o.Source, cost: o.Cost, costStatus: o.CostStatus, priceKey: o.Basis.Key, refusedBy: c.refusedBy, shadowed: c.shadowed,
 	}
@@ -61,6 +61,23 @@ func (e *logEntry) set(c *Call, r *http.Request) {
 		e.served = clip(c.asked())
 	}
 	e.other = e.usage.Total() - o.Usage.Total()
+}
+
+// Grouped notes the group by whose rules a limiter counts the call, empty for none of its
+// groups. The first limiter that has groups decides what is logged, whatever group the key
+// names.
+func (c *Call) Grouped(group string) {
+	if c.grouped == nil {
+		c.grouped = &group
+	}
+}
+
+// group is that of the first limiter which has groups, else that of the key.
+func (c *Call) group(r *http.Request) string {
+	if c.grouped != nil {
+		return *c.grouped
+	}
+	return Var(r, VarGroup)
 }
 
 // clip bounds a name that others choose, at a rune.

@@ -12,6 +12,15 @@ type Glob []string
 // NewGlob reads a pattern.
 func NewGlob(s string) Glob { return strings.Split(strings.ToLower(s), "*") }
 
+// ForModels reads a pattern of models' names as their calls write them: a name without a
+// star is Spelled.
+func ForModels(s string) Glob {
+	if strings.Contains(s, "*") {
+		return NewGlob(s)
+	}
+	return Glob{Spelled(s)}
+}
+
 // Exact reports whether the pattern is a name: it has no star.
 func (g Glob) Exact() bool { return len(g) == 1 }
 
@@ -25,6 +34,20 @@ func (g Glob) Literals() int {
 		n += len(part)
 	}
 	return n
+}
+
+// All reports whether any name is of the pattern, the empty one too.
+func (g Glob) All() bool { return !g.Exact() && g.Literals() == 0 }
+
+// Samples are names such that a pattern which takes one of them takes each model that is of
+// this one.
+func (g Glob) Samples() []string {
+	if g.Exact() {
+		return Forms(g[0])
+	}
+	// A character that stands in no pattern is taken by stars alone, which take whatever
+	// may stand in its place as well.
+	return []string{strings.Join(g, "\x00")}
 }
 
 // Match reports whether s, in lower case, is of the pattern. Each inner part is taken

@@ -45,7 +45,9 @@ func Normal(name string) string {
 }
 
 // Forms are the names by which a model may be meant: as it was sent, in lower case, then
-// more and more of what may stand around it taken off. The last is Normal.
+// each part of what may stand before it taken off, with and without what may stand behind
+// it, so that a name with a provider before it is found whatever is put behind. The last is
+// Normal.
 func Forms(name string) []string {
 	forms := append(make([]string, 0, 8), strings.ToLower(name))
 	add := func(form string) {
@@ -55,26 +57,44 @@ func Forms(name string) []string {
 	}
 	form := Plain(name)
 	add(form)
+	add(cutLatest(form))
 	form = cutPreset(form)
 	add(form)
-	if !strings.HasPrefix(form, "arn:") { // of which the end alone says nothing
+	heads := append(make([]string, 0, 4), form) // what stands before is cut in steps
+	if !strings.HasPrefix(form, "arn:") {       // of which the end alone says nothing
 		if i := strings.LastIndexByte(form, '/'); i >= 0 && i+1 < len(form) {
 			form = form[i+1:]
 			add(form)
+			heads = append(heads, form)
 		}
 	}
 	if rest, _, ok := CutGeography(form); ok && rest != "" {
 		form = rest
 		add(form)
+		heads = append(heads, form)
 	}
 	form = cutWords(form)
 	add(form)
-	bare, unversioned := cutBedrock(form)
+	bare, vendor := cutVendor(form)
 	add(bare)
-	form = unversioned
-	add(form)
+	form = bare
+	if vendor {
+		form = cutVersion(form)
+		add(form)
+	}
 	if rest, ok := CutDate(form); ok {
 		form = rest
+	}
+	for _, head := range heads {
+		head = cutWords(head)
+		add(head)
+		if vendor {
+			head = cutVersion(head)
+			add(head)
+		}
+		if rest, ok := CutDate(head); ok {
+			add(rest)
+		}
 	}
 	// even where it came before, it is the last
 	if i := slices.Index(forms, form); i >= 0 {

@@ -5,6 +5,19 @@ import "strings"
 // What is cut here makes two names one model for limits, and not for prices: tables tell
 // some of these names apart.
 
+// Spelled is the one spelling of a name that may be written in several ways which always
+// mean the same: Plain, without Ollama's tag for the latest. What stands before or behind
+// it besides, such as a provider or a date, narrows it, and stays.
+func Spelled(name string) string { return cutLatest(Plain(name)) }
+
+// cutLatest takes the tag off that Ollama means by none.
+func cutLatest(name string) string {
+	if rest, ok := strings.CutSuffix(name, ":latest"); ok && rest != "" {
+		return rest
+	}
+	return name
+}
+
 // cutPreset takes the preset off that OpenRouter lets callers put behind a model's name.
 func cutPreset(name string) string {
 	if i := strings.Index(name, "@preset/"); i > 0 {
@@ -36,18 +49,19 @@ var bedrockVendors = [...]string{
 	"moonshot.", "moonshotai.", "nvidia.", "openai.", "qwen.", "stability.", "twelvelabs.", "writer.", "zai.",
 }
 
-// cutBedrock takes Bedrock's vendor off the front of a name, and then its version off the
-// end: -v1:0, -1:0 or, with the size of the context, -v1:0:48k. One without a colon stays,
-// for it is part of the model's own name.
-func cutBedrock(name string) (bare, unversioned string) {
+// cutVendor takes Bedrock's vendor off the front of a name.
+func cutVendor(name string) (bare string, ok bool) {
 	for _, vendor := range bedrockVendors {
 		if rest, ok := strings.CutPrefix(name, vendor); ok && rest != "" {
-			return rest, cutVersion(rest)
+			return rest, true
 		}
 	}
-	return name, name
+	return name, false
 }
 
+// cutVersion takes Bedrock's version off the end of a name: -v1:0, -1:0 or, with the size
+// of the context, -v1:0:48k. One without a colon stays, for it is part of the model's own
+// name.
 func cutVersion(name string) string {
 	i := strings.LastIndexByte(name, '-')
 	if i <= 0 {

@@ -16,16 +16,9 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
 
-// alone is a reverse_proxy whose connections serve a call each. One that is kept may
-// serve a call that had another dialled, and Caddy's transport looks up the call's
-// variables in a dial that outlives it, whoever changes them then.
-func alone(upstream string) string {
-	return "reverse_proxy " + upstream + " {\n transport http {\n  keepalive off\n }\n}\n"
-}
-
 // retrying is a route with retries in front of the upstream.
 func retrying(options string) string {
-	return "log\n" + limits + "llm_retry {\n" + options + "\n}\n" + alone("{upstream}")
+	return "log\n" + limits + "llm_retry {\n" + options + "\n}\n" + "reverse_proxy {upstream}"
 }
 
 // tooMany answers that there is no room for a second.
@@ -101,8 +94,8 @@ func (g *gateway) logged() (l struct {
 }
 
 func TestChaos(t *testing.T) {
-	const timeout = " {\n transport http {\n  keepalive off\n  response_header_timeout 300ms\n }\n}\n"
-	routes := "log\n" + limits + "llm_retry {\n attempts 2\n fallback spare-model {\n  rewrite * /spare{uri}\n  " + alone("{spare}") + " }\n}\n"
+	const timeout = " {\n transport http {\n  response_header_timeout 300ms\n }\n}\n"
+	routes := "log\n" + limits + "llm_retry {\n attempts 2\n fallback spare-model {\n  rewrite * /spare{uri}\n  reverse_proxy {spare}\n }\n}\n"
 	for _, tt := range []struct {
 		name    string
 		primary http.HandlerFunc // nil refuses connections
@@ -121,7 +114,7 @@ func TestChaos(t *testing.T) {
 		{name: "it flaps", primary: once(cuts, sixtyTokens), spare: cuts, status: 200, served: "primary", tokens: 60},
 		{name: "it refuses and the fallback too", primary: tooMany, spare: cuts, status: 429, served: "primary"},
 		{name: "both are gone", spare: cuts, status: 502, served: "fallback 1"},
-		{name: "the proxy retries, too", primary: once(cuts, sixtyTokens), spare: cuts, options: " {\n lb_retries 1\n lb_retry_match {\n method POST\n }\n request_buffers 1MiB\n transport http {\n  keepalive off\n  response_header_timeout 300ms\n }\n}\n", status: 200, served: "primary", tokens: 60},
+		{name: "the proxy retries, too", primary: once(cuts, sixtyTokens), spare: cuts, options: " {\n lb_retries 1\n lb_retry_match {\n method POST\n }\n request_buffers 1MiB\n transport http {\n  response_header_timeout 300ms\n }\n}\n", status: 200, served: "primary", tokens: 60},
 		{name: "the proxy knows it to be down", primary: cuts, spare: sixtyTokens, options: " {\n fail_duration 1m\n unhealthy_status 5xx\n}\n", status: 200, served: "fallback 1", tokens: 60},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

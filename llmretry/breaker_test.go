@@ -166,16 +166,17 @@ func TestFallbackServesWhileTheBreakerIsOpen(t *testing.T) {
 	})
 }
 
-func TestBreakersAreBounded(t *testing.T) {
-	b := newBreakers(&Breaker{Failures: 1, Per: caddy.Duration(time.Second)}, 1)
-	first := b.consumer("0")
+func TestConsumersAreBounded(t *testing.T) {
+	var cs consumers
+	now := time.Now()
+	first := cs.get("0", now)
 	for i := range 2 * mostConsumers {
-		b.consumer(fmt.Sprint(i))
-		if b.consumer("0") != first {
+		cs.get(fmt.Sprint(i), now)
+		if cs.get("0", now) != first {
 			t.Fatal("one that keeps calling is forgotten")
 		}
 	}
-	if len(b.consumers) != mostConsumers || b.recent.Len() != mostConsumers {
-		t.Errorf("%d and %d are known", len(b.consumers), b.recent.Len())
+	if len(cs.byName) != mostConsumers || cs.recent.Len() != mostConsumers {
+		t.Errorf("%d and %d are known", len(cs.byName), cs.recent.Len())
 	}
 }

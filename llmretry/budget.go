@@ -10,31 +10,40 @@ import (
 const (
 	budgetShare = 0.2  // retries that each call pays in for
 	budgetFloor = 1.0  // retries a second, whatever comes
+	budgetOwn   = 0.5  // the same of one consumer: the rest is left to others
 	budgetFirst = 10.0 // what there is at the beginning
 	budgetMost  = 100.0
 )
 
-// budget is a token bucket of retries, which all calls of a handler share.
+// budget is a token bucket of retries. All calls of a handler share one, and those of each
+// consumer another, so that nobody's failures use up what others need.
 type budget struct {
+	floor float64 // what flows in, in retries a second
+
 	mu   sync.Mutex
 	left float64
 	at   time.Time
 }
 
-func (b *budget) init(now time.Time) { b.left, b.at = budgetFirst, now }
+func (b *budget) init(floor float64, now time.Time) { b.floor, b.left, b.at = floor, budgetFirst, now }
 
 // call pays in for a call.
-func (b *budget) call() {
+func (b *budget) call() { b.add(budgetShare) }
+
+// giveBack takes back a take.
+func (b *budget) giveBack() { b.add(1) }
+
+func (b *budget) add(n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.left+budgetShare, budgetMost)
+	b.left = min(b.left+n, budgetMost)
 }
 
 // take takes a retry, or nothing if none is left.
 func (b *budget) take(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.left+now.Sub(b.at).Seconds()*budgetFloor, budgetMost)
+	b.left = min(b.left+max(now.Sub(b.at).Seconds(), 0)*b.floor, budgetMost)
 	b.at = now
 	if b.left < 1 {
 		return false

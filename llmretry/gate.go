@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 )
 
 const (
@@ -22,7 +24,8 @@ const (
 // pass at once and unbuffered.
 type gate struct {
 	http.ResponseWriter
-	t *tries
+	t       *tries
+	passage *meter.Passage
 
 	mode   mode
 	peek   peek
@@ -100,6 +103,7 @@ func peekInto(h http.Header) peek {
 func (g *gate) pass() {
 	g.mode = passing
 	g.t.judge(g.status)
+	g.passage.Publish()
 	g.ResponseWriter.WriteHeader(g.status)
 }
 

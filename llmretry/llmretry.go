@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/sony/gobreaker/v2"
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
@@ -51,12 +52,12 @@ type Handler struct {
 	// Breaker stops calls that are not going to succeed. Default: none.
 	Breaker *Breaker `json:"breaker,omitempty"`
 
-	app     *llmapp.App
-	meter   *meter.Meter
-	logger  *zap.Logger
-	routes  []route // the one behind first
-	budget  budget
-	breaker *breakers // nil if there is none
+	app       *llmapp.App
+	meter     *meter.Meter
+	logger    *zap.Logger
+	routes    []route // the one behind first
+	budget    budget
+	consumers consumers
 }
 
 // Fallback is another way for a call.
@@ -76,6 +77,7 @@ type route struct {
 	model   string
 	compile func(next caddyhttp.Handler) caddyhttp.Handler // nil for the one behind
 	pricing bool                                           // a handler in routes says what calls cost
+	breaker *shared                                        // nil if there is none
 	warn    sync.Once
 }
 
@@ -138,9 +140,12 @@ func (h *Handler) init() error {
 		ro.name, ro.model, ro.compile = fmt.Sprintf("fallback %d", i+1), f.Model, f.Routes.Compile
 	}
 	if h.Breaker != nil {
-		h.breaker = newBreakers(h.Breaker, len(h.routes))
+		for i := range h.routes {
+			ro := &h.routes[i]
+			ro.breaker = newShared(h.Breaker, func(to gobreaker.State) { h.changed(ro, to) })
+		}
 	}
-	h.budget.init(time.Now())
+	h.budget.init(budgetFloor, time.Now())
 	return nil
 }
 
@@ -187,6 +192,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return h.refuse(w, r, call, f)
 	}
 	return call.Serve(w, r, &tries{h: h, call: call, next: next})
+}
+
+// changed tells log and metrics the state of a route's breaker.
+func (h *Handler) changed(ro *route, to gobreaker.State) {
+	metrics.Process.BreakerChanged(metrics.BreakerRoute, stateOf(to))
+	switch to {
+	case gobreaker.StateOpen:
+		h.logger.Warn("a route fails and is left alone", zap.String("route", ro.name), zap.Duration("for", ro.breaker.open))
+	case gobreaker.StateClosed:
+		h.logger.Info("a route works again", zap.String("route", ro.name))
+	}
 }
 
 // refuse answers in the provider's place.

@@ -23,10 +23,11 @@ type tries struct {
 	call *meter.Call
 	next caddyhttp.Handler
 
+	caller   *consumer
 	saved    *meter.Saved
 	deadline time.Time // of the client; zero if it has none
-	gate     gate
-	kept     *answer // the last that the client did not get
+	gate     *gate     // of the last attempt
+	kept     *answer   // the last that the client did not get
 	err      error   // of the last attempt that had no answer
 	last     failed
 	blocked  time.Duration // the shortest wait of a route's breaker
@@ -42,6 +43,8 @@ type answer struct {
 	body   []byte
 	again  time.Time // when the provider has room again; zero if it does not say
 	heard  *meter.Lost
+
+	passage *meter.Passage
 }
 
 // failed is what an attempt that failed says of the next one.
@@ -59,9 +62,9 @@ const statusClientGone = 499
 
 func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	h := t.h
-	*t = tries{h: h, call: t.call, next: t.next}
-	if h.breaker != nil {
-		done, wait := h.breaker.consumer(consumerOf(r)).allow()
+	*t = tries{h: h, call: t.call, next: t.next, caller: h.consumers.get(consumerOf(r), time.Now())}
+	if h.Breaker != nil {
+		done, wait := t.caller.breaker(h.Breaker).allow()
 		if done == nil {
 			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
 		}
@@ -77,6 +80,7 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h.budget.call()
+	t.caller.retries.call()
 	if !held {
 		t.call.Tried(h.routes[0].name)
 		return t.next.ServeHTTP(w, r)
@@ -103,24 +107,17 @@ func consumerOf(r *http.Request) string {
 
 // way tries a route. It is done if the client has its answer, or is to have the error.
 func (t *tries) way(w http.ResponseWriter, r *http.Request, i int) (done bool, err error) {
-	ro, next, most := &t.h.routes[i], t.next, t.h.Attempts
+	next, most := t.next, t.h.Attempts
 	if i > 0 {
 		if !t.goesOn(r, 0) {
 			return false, nil
 		}
-		t.call.Restore(t.saved, w, r)
-		if ro.model != "" && !t.reroute(r, ro) {
-			return false, nil
-		}
-		next, most = ro.compile(t.next), 1
-		metrics.Process.Retried(metrics.RetryFallback)
+		next, most = t.h.routes[i].compile(t.next), 1
 	}
 	for n := 1; ; n++ {
-		if done, err = t.once(w, r, i, next); done || n == most || !t.wait(r, n) {
+		if done, err = t.once(w, r, i, n, next); done || n == most || !t.wait(r, n) {
 			return done, err
 		}
-		t.call.Restore(t.saved, w, r)
-		metrics.Process.Retried(metrics.RetryAgain)
 	}
 }
 
@@ -141,11 +138,18 @@ func (t *tries) reroute(r *http.Request, ro *route) bool {
 	return false
 }
 
-// once makes an attempt. It is done unless another one may do better.
-func (t *tries) once(w http.ResponseWriter, r *http.Request, i int, next caddyhttp.Handler) (done bool, err error) {
+// once makes the n-th attempt by a route. It is done unless another one may do better.
+func (t *tries) once(w http.ResponseWriter, r *http.Request, i, n int, next caddyhttp.Handler) (done bool, err error) {
+	ro := &t.h.routes[i]
 	t.last = failed{hopeless: true}
-	if b := t.h.breaker; b != nil {
-		tell, wait := b.routes[i].allow()
+	g := &gate{t: t, ResponseWriter: w}
+	t.gate = g
+	g.passage = t.call.Attempt(t.saved, g, r)
+	if ro.model != "" && !t.reroute(g.passage.Request(), ro) {
+		return false, nil
+	}
+	if ro.breaker != nil {
+		tell, wait := ro.breaker.allow(t.caller.name, t.caller.route(t.h.Breaker, i))
 		if tell == nil {
 			if t.blocked == 0 || wait < t.blocked {
 				t.blocked = wait
@@ -155,9 +159,24 @@ func (t *tries) once(w http.ResponseWriter, r *http.Request, i int, next caddyht
 		t.route = tell
 		defer func() { told(&t.route, errUnknown) }()
 	}
-	t.call.Tried(t.h.routes[i].name)
-	g := &t.gate
-	*g = gate{ResponseWriter: w, t: t}
+	t.call.Tried(ro.name)
+	switch {
+	case i > 0:
+		metrics.Process.Retried(metrics.RetryFallback)
+	case n > 1:
+		metrics.Process.Retried(metrics.RetryAgain)
+	}
+	return t.attempt(r, next)
+}
+
+// attempt runs the handlers behind, and judges what they came to.
+func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err error) {
+	g := t.gate
+	defer func() {
+		if done || g.mode == passing {
+			g.passage.Join()
+		}
+	}()
 	cut, err := t.run(r, next)
 	if cut {
 		err = caddyhttp.Error(http.StatusBadGateway, errCut)
@@ -202,16 +221,16 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 			cut = true
 		}
 	}()
-	return false, next.ServeHTTP(&t.gate, r)
+	return false, next.ServeHTTP(t.gate, t.gate.passage.Request())
 }
 
 // keep keeps the answer of the attempt that has just failed.
 func (t *tries) keep() {
-	g, now := &t.gate, time.Now()
+	g, now := t.gate, time.Now()
 	if t.kept != nil {
 		t.call.Lose(t.kept.heard)
 	}
-	a := &answer{status: g.status, header: g.header, body: g.held}
+	a := &answer{status: g.status, header: g.header, body: g.held, passage: g.passage}
 	a.heard = t.call.Hear(g.status, g.header, g.held)
 	t.last = failed{hopeless: hopeless(a.header, a.body)}
 	if t.last.wait, t.last.asked = asked(a.header, a.body, now); t.last.asked {
@@ -234,7 +253,7 @@ func (t *tries) wait(r *http.Request, n int) bool {
 	if !t.goesOn(r, d) {
 		return false
 	}
-	if !t.h.budget.take(time.Now()) {
+	if !t.takes(time.Now()) {
 		metrics.Process.Retried(metrics.RetryBudget)
 		return false
 	}
@@ -246,6 +265,19 @@ func (t *tries) wait(r *http.Request, n int) bool {
 	case <-r.Context().Done(): // the process is about to end
 	}
 	return t.goesOn(r, 0)
+}
+
+// takes takes a retry of the consumer's and of all consumers' budget.
+func (t *tries) takes(now time.Time) bool {
+	own := &t.caller.retries
+	if !own.take(now) {
+		return false
+	}
+	if !t.h.budget.take(now) {
+		own.giveBack()
+		return false
+	}
+	return true
 }
 
 // goesOn tells whether somebody will still want an answer that is asked for after a wait.
@@ -263,13 +295,14 @@ func (t *tries) gone(r *http.Request) bool { return t.call.Client(r).Err() != ni
 // giveUp gives the client the provider's last answer, or else the last error.
 func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 	metrics.Process.Retried(metrics.RetryGivenUp)
-	t.call.Restore(t.saved, w, r)
+	t.call.GiveUp(t.saved, w, r)
 	if t.left {
 		t.call.Idle()
 	}
 	switch a := t.kept; {
 	case a != nil:
 		t.call.Take(a.heard)
+		a.passage.Publish()
 		t.judge(a.status)
 		a.send(w)
 		return nil

@@ -2,11 +2,10 @@ package meter
 
 import (
 	"context"
-	"maps"
 	"math"
 	"net/http"
 
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
@@ -27,6 +26,8 @@ type Lost struct {
 	pricer Pricer
 	by     string
 	routed *usage.Request
+	own    Pricer          // what a handler behind has brought, if any
+	repl   *caddy.Replacer // knows which upstream was called
 }
 
 // mostHeld bounds the body of a call that nobody needs to read, in bytes: it is held for
@@ -56,43 +57,46 @@ func (c *Call) Hold(r *http.Request) (bool, error) {
 	return true, nil
 }
 
-// Saved is what an attempt may change: the request, variables, and the header of the
-// answer.
+// Saved is what every attempt begins with.
 type Saved struct {
-	before snapshot
-	vars   map[string]any
+	answer http.Header
 	body   []byte
 	pricer Pricer
 }
 
-// Save remembers what a request is like before the first attempt. Its body must be held.
+// Save remembers what a call is like before its first attempt. Its body must be held.
 func (c *Call) Save(w http.ResponseWriter, r *http.Request) *Saved {
-	s := &Saved{before: *snapshotOf(w, r), pricer: c.pricer}
+	s := &Saved{answer: w.Header().Clone(), pricer: c.pricer}
 	if r.Body != nil && r.Body != http.NoBody {
 		s.body = c.onward
-	}
-	if vars, ok := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
-		s.vars = maps.Clone(vars)
 	}
 	return s
 }
 
-// Restore makes the request what it was, for another attempt. The body is the same
-// memory again.
-func (c *Call) Restore(s *Saved, w http.ResponseWriter, r *http.Request) {
-	// the next attempt may change them too
-	header, answer := s.before.header, s.before.answer
-	s.before.header, s.before.answer = header.Clone(), answer.Clone()
-	s.before.restore(w, r)
-	s.before.header, s.before.answer = header, answer
-	if vars, ok := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok && s.vars != nil {
-		clear(vars)
-		maps.Copy(vars, s.vars)
+// Attempt begins an attempt. The handlers behind get the request as it was when it was
+// saved, and a header of the answer to which no earlier attempt has added; the body is the
+// same memory again.
+func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passage {
+	c.restore(s, w)
+	c.attempts.routed = nil
+	p := c.pass(r.Context(), w, r)
+	if len(s.body) > 0 {
+		c.set(p.to, s.body)
 	}
+	return p
+}
+
+// GiveUp makes call and request what they were before the first attempt.
+func (c *Call) GiveUp(s *Saved, w http.ResponseWriter, r *http.Request) {
+	c.restore(s, w)
 	if len(s.body) > 0 {
 		c.set(r, s.body)
 	}
-	c.pricer, c.attempts.routed = s.pricer, nil
+}
+
+func (c *Call) restore(s *Saved, w http.ResponseWriter) {
+	replace(w.Header(), s.answer.Clone()) // the next attempt may change the values
+	c.pricer = s.pricer
 }
 
 // Client is the context that ends when the client goes. That of the request may last
@@ -104,14 +108,11 @@ func (c *Call) Client(r *http.Request) context.Context {
 	return r.Context()
 }
 
-// Tried notes that an attempt begins, and by which route; the log tells the last one.
+// Tried notes that an attempt is made, and by which route; the log tells the last one.
 func (c *Call) Tried(route string) {
 	c.attempts.n++
 	c.attempts.by = route
 }
-
-// Tries is how many attempts there were.
-func (c *Call) Tries() int { return c.attempts.n }
 
 // Idle notes that the client went while no upstream was at work for it: the call costs
 // nothing but what its attempts report.
@@ -119,7 +120,7 @@ func (c *Call) Idle() { c.attempts.idle = true }
 
 // Hear reads an answer that is kept from the client, while it is the last one.
 func (c *Call) Hear(status int, header http.Header, body []byte) *Lost {
-	l := &Lost{by: c.attempts.by, routed: c.attempts.routed}
+	l := &Lost{by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl}
 	if c.tap == nil || c.tap.resp == nil || c.Request == nil {
 		return l // nobody wants to know what it used
 	}
@@ -143,6 +144,7 @@ func (c *Call) Lose(l *Lost) {
 // Take notes that the client gets an answer that was heard after all.
 func (c *Call) Take(l *Lost) {
 	c.attempts.by, c.attempts.routed = l.by, l.routed
+	c.pricer, c.repl = l.own, l.repl
 }
 
 // serving is what the upstream is asked for at last.

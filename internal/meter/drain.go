@@ -61,10 +61,10 @@ func (d *drains) release(who string) {
 // drain lets a call outlive its client: the upstream is read on for a while, since
 // what was used comes last in an answer.
 //
-// It is the context of the request while the handlers behind are at work: one with the
-// values and the deadline of the client's, which ends when the drain does. Before and
-// after it is no different from the client's. All of it may be called from any
-// goroutine.
+// It is the context of the handlers behind. While they are at work for a call whose use
+// is counted, it has the values and the deadline of the client's and ends when the drain
+// does. Before and after it is no different from the client's. All of it may be called
+// from any goroutine.
 type drain struct {
 	m       *Meter
 	who     string          // whose share of the places it takes
@@ -73,6 +73,7 @@ type drain struct {
 	cancel  context.CancelFunc
 	unwatch func() bool
 	wait    time.Duration
+	begun   atomic.Bool // the fields above are set, and not only client
 	over    atomic.Bool // the handlers have returned
 
 	mu    sync.Mutex
@@ -85,12 +86,12 @@ type drain struct {
 // are cancelled with their client, as ever.
 func (c *Call) outlive(r *http.Request) bool {
 	wait := time.Duration(c.m.drain.Load())
-	client := r.Context()
+	d := &c.ownDrain
+	client := d.client
 	if wait < 0 || c.drain != nil || c.tap.resp == nil || c.Endpoint.Class != usage.Spending || client.Err() != nil {
 		return false
 	}
-	d := &c.ownDrain
-	d.m, d.who, d.client, d.wait = c.m, caller(r), client, wait
+	d.m, d.who, d.wait = c.m, caller(r), wait
 	if deadline, ok := client.Deadline(); ok {
 		d.work, d.cancel = context.WithDeadline(context.Background(), deadline)
 	} else {
@@ -99,9 +100,7 @@ func (c *Call) outlive(r *http.Request) bool {
 	d.unwatch = context.AfterFunc(client, func() { d.left() })
 	c.drain = d
 	c.m.live.add(d)
-	// In place: Caddy's placeholders are bound to this request. It is not changed back,
-	// for reverse_proxy's transport may still be reading it then.
-	*r = *r.WithContext(d)
+	d.begun.Store(true)
 	return true
 }
 
@@ -147,11 +146,14 @@ func (d *drain) gone() bool { return d.client.Err() != nil }
 
 // now is the context that counts at this moment.
 func (d *drain) now() context.Context {
-	if d.over.Load() {
+	if !d.working() {
 		return d.client
 	}
 	return d.work
 }
+
+// working tells whether the drain decides when the handlers behind end.
+func (d *drain) working() bool { return d.begun.Load() && !d.over.Load() }
 
 // Deadline implements context.Context.
 func (d *drain) Deadline() (time.Time, bool) { return d.client.Deadline() }
@@ -165,7 +167,7 @@ func (d *drain) Err() error { return d.now().Err() }
 // Value implements context.Context. What package context keeps for itself in there is
 // that of the context whose end counts.
 func (d *drain) Value(key any) any {
-	if !d.over.Load() {
+	if d.working() {
 		if v := d.work.Value(key); v != nil {
 			return v
 		}

@@ -145,8 +145,8 @@ func TestCallThatIsNotDrainedEndsWithItsClient(t *testing.T) {
 			before := r.Context()
 			next := handler(func(w http.ResponseWriter, r *http.Request) error {
 				leave()
-				if r.Context() != before || r.Context().Err() == nil {
-					t.Error("the handlers behind have another context")
+				if r.Context().Done() != before.Done() || r.Context().Err() == nil {
+					t.Error("the context does not end with the client's")
 				}
 				if _, err := io.WriteString(w, "x"); !errors.Is(err, errHungUp) {
 					t.Errorf("got error %v", err)
@@ -169,9 +169,6 @@ func TestDrainKeepsWhatTheContextHolds(t *testing.T) {
 	r, leave := leaving(t, chatPath, plainBody)
 	r = r.WithContext(context.WithValue(r.Context(), key{}, "v"))
 	next := handler(func(w http.ResponseWriter, behind *http.Request) error {
-		if behind != r {
-			t.Error("another request")
-		}
 		if behind.Context().Value(key{}) != "v" || m.Call(behind) == nil {
 			t.Error("values are missing")
 		}

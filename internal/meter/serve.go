@@ -3,9 +3,7 @@ package meter
 import (
 	"maps"
 	"net/http"
-	"net/url"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 )
@@ -26,6 +24,7 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	t := &c.own
 	t.ResponseWriter, t.call = w, c
 	c.tap = t
+	c.ownDrain.client = r.Context()
 	if c.inspected && c.metered() {
 		t.meter()
 	}
@@ -36,19 +35,26 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	var err error
 	returned := false
 	defer func() { c.end(r, err, returned) }()
+	defer func() { t.passage.Join() }()
 	if c.outlive(r) {
 		defer c.drain.end()
 	}
 
-	before := c.snapshot(w, r)
-	err = next.ServeHTTP(t, r)
+	var before http.Header
+	if c.mayRepeat() {
+		before = w.Header().Clone()
+	}
+	t.passage = c.pass(&c.ownDrain, t, r)
+	err = next.ServeHTTP(t, t.passage.to)
 	if err == nil && before != nil && t.refusesToSay() && !c.gone(r) {
 		// an upstream that does not know stream_options gets the request as it was
-		before.restore(w, r)
-		c.unask(r)
+		replace(w.Header(), before)
+		t.passage = c.pass(&c.ownDrain, t, r)
+		again := t.passage.to
+		c.unask(again)
 		t.again()
-		asked := c.refuser(r)
-		err = next.ServeHTTP(t, r)
+		asked := c.refuser(again)
+		err = next.ServeHTTP(t, again)
 		if err == nil && t.status/100 == 2 {
 			// Only now is it sure that the asking was at fault: else one client could
 			// have the streams of all others go unreported.
@@ -60,6 +66,9 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	err = c.without(t, err)
 	return err
 }
+
+// mayRepeat tells whether the handlers behind may have to run a second time.
+func (c *Call) mayRepeat() bool { return c.plain != nil || c.mayAsk() }
 
 // without ends a call whose client did not stay, as it would have ended had the handlers
 // noticed.
@@ -84,48 +93,6 @@ func (c *Call) gone(r *http.Request) bool {
 		return c.drain.gone()
 	}
 	return r.Context().Err() != nil
-}
-
-// snapshot is what a route may change in a request and in the answer's header,
-// and what must be as before when the route is run again.
-type snapshot struct {
-	url        url.URL
-	method     string
-	host       string
-	requestURI string
-	header     http.Header
-	answer     http.Header
-	groups     map[string]struct{}
-}
-
-// routeGroups is where Caddy notes which of mutually exclusive routes have run.
-const routeGroups = caddy.CtxKey("route_group")
-
-// snapshot is nil where the route is not going to be run again.
-func (c *Call) snapshot(w http.ResponseWriter, r *http.Request) *snapshot {
-	if c.plain == nil && !c.mayAsk() {
-		return nil
-	}
-	return snapshotOf(w, r)
-}
-
-func snapshotOf(w http.ResponseWriter, r *http.Request) *snapshot {
-	groups, _ := r.Context().Value(routeGroups).(map[string]struct{})
-	return &snapshot{
-		url: *r.URL, method: r.Method, host: r.Host, requestURI: r.RequestURI,
-		header: r.Header.Clone(), answer: w.Header().Clone(), groups: maps.Clone(groups),
-	}
-}
-
-func (s *snapshot) restore(w http.ResponseWriter, r *http.Request) {
-	*r.URL = s.url
-	r.Method, r.Host, r.RequestURI = s.method, s.host, s.requestURI
-	replace(r.Header, s.header)
-	replace(w.Header(), s.answer)
-	if groups, ok := r.Context().Value(routeGroups).(map[string]struct{}); ok {
-		clear(groups)
-		maps.Copy(groups, s.groups)
-	}
 }
 
 // replace keeps the map, which others hold.

@@ -21,7 +21,8 @@ import (
 // statuses, is never at it while the handler is; so it has no lock of its own.
 type tap struct {
 	http.ResponseWriter
-	call *Call
+	call    *Call
+	passage *Passage // of the handlers behind
 
 	status int             // the final one; 0 before
 	broken bool            // the client did not take everything, and a handler knows
@@ -74,6 +75,7 @@ func (t *tap) WriteHeader(status int) {
 
 // start sends the header.
 func (t *tap) start() {
+	t.passage.Publish()
 	h := t.Header()
 	if t.call.refusedBy == "" {
 		kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")

@@ -28,6 +28,7 @@ type Set struct {
 	refusals    *prometheus.CounterVec
 	thresholds  *prometheus.CounterVec
 	retries     *prometheus.CounterVec
+	breakers    *prometheus.CounterVec
 	auth        *prometheus.CounterVec
 	expected    *prometheus.CounterVec
 	reported    *prometheus.CounterVec
@@ -45,6 +46,7 @@ type Set struct {
 	told      children
 	sourceOf  [len(sources)]prometheus.Counter
 	retried   [len(retryNames)]prometheus.Counter
+	breaks    [len(breakerNames)][len(stateNames)]prometheus.Counter
 	stores    [len(ops)]prometheus.Observer
 	table     atomic.Pointer[func() Table]
 }
@@ -54,7 +56,7 @@ func New() *Set {
 	s := &Set{
 		requests: requestsTotal.counters(), tokens: tokensTotal.counters(), unpriced: unpricedTotal.counters(),
 		approximate: approximateTotal.counters(),
-		refusals:    refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), retries: retriesTotal.counters(), auth: authFailuresTotal.counters(),
+		refusals:    refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), retries: retriesTotal.counters(), breakers: breakerChangesTotal.counters(), auth: authFailuresTotal.counters(),
 		expected: expectedTotal.counters(), reported: reportedTotal.counters(), sources: sourcesTotal.counters(),
 		errors: storeErrorsTotal.counters(),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -63,7 +65,7 @@ func New() *Set {
 		cost: costTotal.desc(), gauges: newGauges(),
 	}
 	s.vecs = []prometheus.Collector{
-		s.requests, s.tokens, s.unpriced, s.approximate, s.refusals, s.thresholds, s.retries, s.auth,
+		s.requests, s.tokens, s.unpriced, s.approximate, s.refusals, s.thresholds, s.retries, s.breakers, s.auth,
 		s.expected, s.reported, s.sources, s.seconds, s.errors,
 	}
 	s.models.init(s)
@@ -73,6 +75,11 @@ func New() *Set {
 	}
 	for i, name := range retryNames {
 		s.retried[i] = s.retries.WithLabelValues(name)
+	}
+	for i, name := range breakerNames {
+		for j, state := range stateNames {
+			s.breaks[i][j] = s.breakers.WithLabelValues(name, state)
+		}
 	}
 	for i, op := range ops {
 		s.stores[i] = s.seconds.WithLabelValues(op)

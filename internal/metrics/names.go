@@ -32,6 +32,8 @@ const (
 	labelShadow   = "shadow"
 	labelPercent  = "percent"
 	labelReason   = "reason"
+	labelBreaker  = "breaker"
+	labelState    = "state"
 	labelSource   = "source"
 	labelOp       = "op"
 )
@@ -86,6 +88,11 @@ var (
 		"llm_retries_total", counter,
 		"What `llm_retry` did with calls: `again` and `fallback` are further attempts, `budget` one that was not made lest they become too many, and `given_up` a call of which the client got an error in the end.",
 		[]string{labelReason},
+	}
+	breakerChangesTotal = metric{
+		"llm_breaker_changes_total", counter,
+		"How often a breaker of `llm_retry` came to a state: `open`, `half_open` (one call at a time tries) or `closed`. `route` is the breaker of a route that all share, `consumer` one that stops a single consumer.",
+		[]string{labelBreaker, labelState},
 	}
 	authFailuresTotal = metric{
 		"llm_auth_failures_total", counter,
@@ -152,7 +159,7 @@ var (
 // all lists the metrics in the order of their documentation.
 var all = []*metric{
 	&requestsTotal, &tokensTotal, &costTotal, &unpricedTotal, &approximateTotal, &tableAsOf, &activatedAfter,
-	&refusalsTotal, &thresholdsTotal, &retriesTotal, &authFailuresTotal,
+	&refusalsTotal, &thresholdsTotal, &retriesTotal, &breakerChangesTotal, &authFailuresTotal,
 	&expectedTotal, &reportedTotal, &sourcesTotal,
 	&storeSeconds, &storeErrorsTotal, &storeOutage, &storePending, &storeEntities,
 	&holds, &drains, &bodyBytes,

@@ -1,0 +1,179 @@
+package meter
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// Passage is the way of a request through the handlers behind, once. They get a request of
+// their own, with a header, variables and placeholders of its own.
+//
+// A proxy leaves things at work behind: a connection that is still being dialled although
+// another one has served, a writer of the body whose answer came early. They look up
+// variables and fields of the request as long as they live, without a lock. So nobody
+// else ever writes there: what happens to the request afterwards, another attempt, the
+// variables that tell the cost, a route for errors, happens to that which came.
+//
+// It is the context of the handlers' request as well.
+type Passage struct {
+	context.Context // of the request that came
+
+	from, to *http.Request
+	vars     map[string]any
+	groups   map[string]struct{}
+	repl     *caddy.Replacer // nil outside of Caddy
+	window   *window         // nil, too
+}
+
+// routeGroups is where Caddy notes which of mutually exclusive routes have run.
+const routeGroups = caddy.CtxKey("route_group")
+
+// pass begins a passage of r, under a context that has the values of r's. The request that
+// came is not changed before Join.
+func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request) *Passage {
+	p := &Passage{Context: ctx, from: r, to: new(http.Request)}
+	groups, _ := ctx.Value(routeGroups).(map[string]struct{})
+	p.groups = maps.Clone(groups)
+	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if outer, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		p.window = windowOf(outer, vars)
+		p.repl = caddy.NewReplacer()
+		p.to = caddyhttp.PrepareRequest(r, p.repl, w, nil) // for its placeholders, which are bound to the request
+		p.repl.Map(p.window.outside.Get)
+		p.window.inside.Store(p.repl)
+		c.repl = p.repl
+	}
+	if p.vars = maps.Clone(vars); p.vars != nil {
+		delete(p.vars, windowVar)
+	}
+	*p.to = *r.WithContext(p)
+	p.to.URL = new(url.URL)
+	*p.to.URL = *r.URL
+	p.to.Header = r.Header.Clone()
+	return p
+}
+
+// Request is the one that the handlers behind get.
+func (p *Passage) Request() *http.Request { return p.to }
+
+// Value implements context.Context.
+func (p *Passage) Value(key any) any {
+	switch key {
+	case caddyhttp.VarsCtxKey:
+		if p.vars != nil {
+			return p.vars
+		}
+	case caddy.ReplacerCtxKey:
+		if p.repl != nil {
+			return p.repl
+		}
+	case routeGroups:
+		if p.groups != nil {
+			return p.groups
+		}
+	}
+	return p.Context.Value(key)
+}
+
+// Publish shows the handlers further out the variables and placeholders that those behind
+// have set. It is called before a header goes out, for what they add to it.
+func (p *Passage) Publish() {
+	if vars, ok := p.from.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
+		w := vars[windowVar]
+		clear(vars)
+		maps.Copy(vars, p.vars)
+		if w != nil {
+			vars[windowVar] = w
+		}
+	}
+	if p.repl != nil {
+		p.window.inside.Store(p.repl)
+		p.window.refresh(p.repl)
+	}
+}
+
+// Join makes the request that came what the handlers behind have made of theirs: it is as
+// if they had got that one.
+func (p *Passage) Join() {
+	p.Publish()
+	r, to := p.from, p.to
+	if groups, ok := r.Context().Value(routeGroups).(map[string]struct{}); ok {
+		clear(groups)
+		maps.Copy(groups, p.groups)
+	}
+	*r.URL = *to.URL
+	clear(r.Header) // others hold the map
+	maps.Copy(r.Header, to.Header)
+	r.Method, r.Host, r.RequestURI = to.Method, to.Host, to.RequestURI
+	r.Body, r.GetBody = to.Body, to.GetBody
+	r.ContentLength, r.TransferEncoding = to.ContentLength, to.TransferEncoding
+
+	before, _ := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	after, ok := to.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	if ok && after.RequestURI != before.RequestURI {
+		// a key has been taken out of it, which no route for errors may see
+		*r = *r.WithContext(context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, after))
+	}
+}
+
+// window is how the placeholders of a request and those of its passages see each other.
+type window struct {
+	outer   *caddy.Replacer
+	outside *caddy.Replacer                // what outer knows by itself
+	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
+}
+
+// windowVar is the variable in which a request carries its window.
+const windowVar = "llm.window"
+
+// windowOf is the window of a request's placeholders, which have one however often it
+// passes.
+func windowOf(outer *caddy.Replacer, vars map[string]any) *window {
+	if w, ok := vars[windowVar].(*window); ok && w.outer == outer {
+		return w
+	}
+	// The copy does not see inside, or each would look for what both do not know in the
+	// other. Files are what passages can read by themselves.
+	w := &window{outer: outer, outside: outer.WithoutFile()}
+	outer.Map(func(key string) (any, bool) {
+		if inside := w.inside.Load(); inside != nil {
+			return inside.Get(key)
+		}
+		return nil, false
+	})
+	if vars != nil {
+		vars[windowVar] = w
+	}
+	return w
+}
+
+// proxied are placeholders that reverse_proxy sets each time.
+var proxied = []string{
+	"http.reverse_proxy.upstream.address", "http.reverse_proxy.upstream.hostport",
+	"http.reverse_proxy.upstream.host", "http.reverse_proxy.upstream.port",
+	"http.reverse_proxy.upstream.requests", "http.reverse_proxy.upstream.max_requests",
+	"http.reverse_proxy.upstream.fails", "http.reverse_proxy.upstream.latency",
+	"http.reverse_proxy.upstream.latency_ms", "http.reverse_proxy.upstream.duration",
+	"http.reverse_proxy.upstream.duration_ms", "http.reverse_proxy.duration",
+	"http.reverse_proxy.duration_ms", "http.reverse_proxy.retries",
+	"http.reverse_proxy.status_code", "http.reverse_proxy.status_text",
+}
+
+// refresh replaces what a proxy further out has said, such as that of forward_auth, with
+// what the last one says. All else is seen through the window.
+func (w *window) refresh(inside *caddy.Replacer) {
+	if _, ok := w.outside.Get(proxied[0]); !ok {
+		return
+	}
+	for _, name := range proxied {
+		if v, ok := inside.Get(name); ok {
+			w.outer.Set(name, v)
+		}
+	}
+}

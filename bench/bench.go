@@ -78,7 +78,7 @@ type gateway struct {
 }
 
 func (b *bench) start(s *Scenario, site Site, name string) (*gateway, error) {
-	o := &Options{Upstream: b.provider.Addr, Consumers: s.Consumers, AccessLog: s.AccessLog}
+	o := &Options{Ends: "reverse_proxy " + b.provider.Addr, Consumers: s.Consumers, AccessLog: s.AccessLog}
 	if s.Redis {
 		o.Redis = b.redis
 	}

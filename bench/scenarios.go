@@ -88,19 +88,25 @@ func (s *Scenario) load(times float64) *load.Load {
 // request is what clients send.
 func (s *Scenario) request() *load.Request {
 	header := []string{"Authorization: Bearer " + server.Key(0), "User-Agent: OpenAI/Python 2.8.0", "Accept: application/json"}
-	options := ""
 	if s.Events > 0 {
 		header = append(header, provider.EventsHeader+": "+strconv.Itoa(s.Events), provider.PaceHeader+": "+s.Pace.String())
-		options = `"stream":true,`
-		if s.Asked {
-			options += `"stream_options":{"include_usage":true},`
-		}
 	} else {
 		header = append(header, provider.SizeHeader+": "+strconv.Itoa(s.Size))
 	}
-	body := `{"model":"gpt-4o-mini",` + options + `"max_completion_tokens":40,"messages":[` +
+	return load.NewRequest("/v1/chat/completions", header, s.body(), s.Events > 0)
+}
+
+// body is the body of a request.
+func (s *Scenario) body() []byte {
+	options := ""
+	if s.Events > 0 {
+		options = `"stream":true,`
+	}
+	if s.Asked {
+		options += `"stream_options":{"include_usage":true},`
+	}
+	begin := `{"model":"gpt-4o-mini",` + options + `"max_completion_tokens":40,"messages":[` +
 		`{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"`
 	const rest = `"}]}`
-	body += provider.Text(s.Size-len(body)-len(rest)) + rest
-	return load.NewRequest("/v1/chat/completions", header, []byte(body), s.Events > 0)
+	return []byte(begin + provider.Text(s.Size-len(begin)-len(rest)) + rest)
 }

@@ -60,8 +60,10 @@ const (
 
 // Options are what a site's Caddyfile says besides.
 type Options struct {
-	// Upstream and Redis are addresses; Redis is empty where counts are kept in memory.
-	Upstream, Redis string
+	// Ends is the directive that all calls come to in the end, such as reverse_proxy.
+	Ends string
+	// Redis is an address; empty where counts are kept in memory.
+	Redis string
 	// KeysFile is the path of a file of keys; empty for the one key of consumer 0.
 	KeysFile string
 	// Consumers is how many there are.
@@ -99,5 +101,5 @@ func (s Site) Caddyfile(o *Options) string {
 	return "{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n\tlog {\n\t\toutput discard\n\t\tlevel WARN\n\t}\n" + order + llm + "}\n\n" +
 		"http://:" + server.Port + " {\n\tbind 127.0.0.1\n" + log +
 		"\t" + strings.ReplaceAll(string(s), string(Keys), keys) + "\n" + seed +
-		"\treverse_proxy " + o.Upstream + "\n}\n"
+		"\t" + o.Ends + "\n}\n"
 }

@@ -30,9 +30,6 @@ const usage = `{"prompt_tokens":120,"completion_tokens":40,"total_tokens":160,` 
 	`"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},` +
 	`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`
 
-// done ends a stream.
-const done = "data: [DONE]\n\n"
-
 // Provider answers every POST. The zero value is ready.
 type Provider struct {
 	answers sync.Map // by size: []byte
@@ -61,12 +58,17 @@ func (p *Provider) answer(size int) []byte {
 	if a, ok := p.answers.Load(size); ok {
 		return a.([]byte)
 	}
+	a := Answer(size)
+	p.answers.Store(size, a)
+	return a
+}
+
+// Answer is an answer that is not streamed, of about so many bytes.
+func Answer(size int) []byte {
 	const frame = `{"id":"chatcmpl-bench","object":"chat.completion","created":1790000001,"model":"gpt-4o-mini-2024-07-18",` +
 		`"choices":[{"index":0,"message":{"role":"assistant","content":"%s","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],` +
 		`"usage":` + usage + `,"service_tier":"default","system_fingerprint":"fp_bench"}`
-	a := fmt.Appendf(nil, frame, Text(size-len(frame)))
-	p.answers.Store(size, a)
-	return a
+	return fmt.Appendf(nil, frame, Text(size-len(frame)))
 }
 
 // Text is n bytes of words, as they stand in a JSON string; among them quotes and
@@ -80,24 +82,38 @@ func Text(n int) string {
 	return strings.TrimRight(t, `\`)
 }
 
-// stream sends events, each when it is due.
-func stream(w http.ResponseWriter, r *http.Request, asked bool) {
-	events, _ := strconv.Atoi(r.Header.Get(EventsHeader))
-	pace, _ := time.ParseDuration(r.Header.Get(PaceHeader))
+// Events is a stream of so many events with content, and of those that end it. asked
+// says that usage was asked for: all events have the member then, and one more has the
+// figures.
+func Events(n int, asked bool) [][]byte {
 	null := ""
-	if asked { // every event has the member then
+	if asked {
 		null = `,"usage":null`
 	}
 	const frame = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1790000001,"model":"gpt-4o-mini-2024-07-18",` +
 		`"service_tier":"default","system_fingerprint":"fp_bench","choices":[%s]%s}` + "\n\n"
-	event := fmt.Appendf(nil, frame, `{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}`, null)
+	content := fmt.Appendf(nil, frame, `{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}`, null)
+	all := make([][]byte, 0, n+3)
+	for range n {
+		all = append(all, content)
+	}
+	all = append(all, fmt.Appendf(nil, frame, `{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}`, null))
+	if asked {
+		all = append(all, fmt.Appendf(nil, frame, "", `,"usage":`+usage))
+	}
+	return append(all, []byte("data: [DONE]\n\n"))
+}
 
+// stream sends events, each when it is due; those that end the stream go together.
+func stream(w http.ResponseWriter, r *http.Request, asked bool) {
+	n, _ := strconv.Atoi(r.Header.Get(EventsHeader))
+	pace, _ := time.ParseDuration(r.Header.Get(PaceHeader))
 	w.Header()["Content-Type"] = []string{"text/event-stream; charset=utf-8"}
 	rc := http.NewResponseController(w)
 	tick := time.NewTimer(pace)
 	defer tick.Stop()
-	for range events {
-		if pace > 0 {
+	for i, event := range Events(n, asked) {
+		if i < n && pace > 0 {
 			select {
 			case <-tick.C:
 				tick.Reset(pace)
@@ -108,13 +124,8 @@ func stream(w http.ResponseWriter, r *http.Request, asked bool) {
 		if _, err := w.Write(event); err != nil {
 			return
 		}
-		if rc.Flush() != nil {
+		if i < n && rc.Flush() != nil {
 			return
 		}
 	}
-	_, _ = fmt.Fprintf(w, frame, `{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}`, null)
-	if asked {
-		_, _ = fmt.Fprintf(w, frame, "", `,"usage":`+usage)
-	}
-	_, _ = io.WriteString(w, done)
 }

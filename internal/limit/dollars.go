@@ -46,6 +46,8 @@ type quote struct {
 	call   meter.Priced
 	known  bool // at least one has a price
 
+	modelsBuf [1]string // room for those of most calls
+
 	input, choices int64 // tokens at worst, and answers
 	hold           int64 // picodollars to hold while the call is under way
 	more           int64 // what else may be held so that a cap can be written in
@@ -66,7 +68,7 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	}
 	q := &quote{pricer: p, of: call, call: call.Priced(), choices: max(call.Request.Choices, 1)}
 	q.call.Host = host
-	q.models = append([]string{q.call.Requested}, call.Request.OtherModels...)
+	q.models = append(append(q.modelsBuf[:0], q.call.Requested), call.Request.OtherModels...)
 
 	if l.config.Mode == Strict {
 		q.input = w.input
@@ -125,15 +127,19 @@ func (q *quote) unbounded() string {
 // that is billed by something else than tokens is taken for what that is known of, or for
 // what its calls usually cost.
 func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool) {
-	p := q.call
-	p.Requested = model
-	if usd, ok = q.pricer.Expect(&p, input, output); ok {
+	p := &q.call
+	if model != p.Requested {
+		other := q.call
+		other.Requested = model
+		p = &other
+	}
+	if usd, ok = q.pricer.Expect(p, input, output); ok {
 		return usd, true
 	}
-	if _, ok = q.pricer.Worst(&p, input, output); !ok {
-		return q.of.Presumed(q.pricer, &p, input, output), false
+	if _, ok = q.pricer.Worst(p, input, output); !ok {
+		return q.of.Presumed(q.pricer, p, input, output), false
 	}
-	usd, _ = q.pricer.Expect(&p, 0, 0)
+	usd, _ = q.pricer.Expect(p, 0, 0)
 	usual, _ := q.of.TypicalCost()
 	return max(usd, usual), true
 }

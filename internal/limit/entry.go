@@ -31,9 +31,12 @@ type entry struct {
 	// enrolled are the models that have their counters since this call
 	enrolled []enrolment
 
-	rulesBuf   [inline]*rule
-	resultsBuf [inline]store.Result
-	takesBuf   [inline]store.Take
+	// room for what the store is asked and told, which would be allocated call by call
+	reservation store.Reservation
+	rulesBuf    [inline]*rule
+	resultsBuf  [inline]store.Result
+	takesBuf    [inline]store.Take
+	actualBuf   [inline]int64
 }
 
 // admit has the store take what the call wants of all rules, or of none.
@@ -74,14 +77,15 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	e.results = e.results[:len(takes)]
 
 	leases := l.app.Leases()
-	res := store.Reservation{
+	res := &e.reservation
+	*res = store.Reservation{
 		Entity: entity,
 		Known:  known,
 		Strict: l.config.Mode == Strict,
 		Takes:  takes, Lease: leases.Lease(),
 	}
 	start := time.Now()
-	e.ticket, err = l.app.Counters().Reserve(r.Context(), &res, e.results)
+	e.ticket, err = l.app.Counters().Reserve(r.Context(), res, e.results)
 	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
 	if err != nil {
 		return nil, nil, err
@@ -156,7 +160,8 @@ func (e *entry) ID() string { return e.l.id }
 // Headers implements meter.Entry.
 func (e *entry) Headers(h http.Header, all []meter.Entry) {
 	if enforced(all) {
-		writeQuotas(h, collect(all), time.Now())
+		var room [2 * inline]quota
+		writeQuotas(h, collect(room[:0], all), time.Now())
 	}
 }
 
@@ -199,8 +204,7 @@ func (e *entry) Cancel() {
 func (e *entry) end(amount func(i int) int64) {
 	e.watch.track.settle(1)
 	defer e.watch.track.settle(-1)
-	var buf [inline]int64
-	actual := buf[:0]
+	actual := e.actualBuf[:0]
 	for i := range e.rules {
 		actual = append(actual, amount(i))
 		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)

@@ -66,14 +66,17 @@ func roundUp(d time.Duration) int64 {
 
 // field is an amount as structured fields have them (RFC 9651, 3.3.1): whole, and of
 // fifteen digits at most, so that dollars are told in millionths, rounded down.
-func (u Unit) field(n int64) string {
+func (u Unit) field(n int64) string { return string(u.appendField(nil, n)) }
+
+// appendField appends what field returns.
+func (u Unit) appendField(b []byte, n int64) []byte {
 	switch {
 	case u == USD:
 		n /= int64(money.Dollar / 1_000_000)
 	case u.Seconds():
 		n /= milli
 	}
-	return strconv.FormatInt(min(n, 999_999_999_999_999), 10)
+	return strconv.AppendInt(b, min(n, 999_999_999_999_999), 10)
 }
 
 // The names of header fields, in the form that http.Header keeps them.
@@ -138,30 +141,73 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 		return
 	}
 
-	values := make([]string, 0, 8)
-	add := func(name, value string) {
-		values = append(values, value)
-		h[name] = values[len(values)-1 : len(values) : len(values)]
-	}
-	left, reset := all.rule.unit.number(all.left()), strconv.FormatInt(all.reset(now), 10)
+	f := fields{text: make([]byte, 0, fieldsRoom)}
+	reset := all.reset(now)
 	h[hPolicy] = all.rule.fixed.policy
-	add(hRateLimit, all.rule.fixed.prefix+all.rule.unit.field(all.left())+";t="+reset)
+	f.text = append(f.text, all.rule.fixed.prefix...)
+	f.text = all.rule.unit.appendField(f.text, all.left())
+	f.text = append(f.text, ";t="...)
+	f.text = strconv.AppendInt(f.text, reset, 10)
+	f.end(hRateLimit)
 	h[hLimit] = limitValue(all)
-	add(hRemaining, left)
-	add(hReset, reset)
+	f.text = all.rule.unit.appendNumber(f.text, all.left())
+	f.end(hRemaining)
+	f.text = strconv.AppendInt(f.text, reset, 10)
+	f.end(hReset)
 	if requests != nil {
 		h[hLimitRequests] = limitValue(requests)
-		add(hRemainingRequests, strconv.FormatInt(requests.left(), 10))
-		add(hResetRequests, span(requests.result.ResetAt.Sub(now)))
+		f.text = strconv.AppendInt(f.text, requests.left(), 10)
+		f.end(hRemainingRequests)
+		f.text = append(f.text, span(requests.result.ResetAt.Sub(now))...)
+		f.end(hResetRequests)
 	}
 	if tokens != nil {
 		h[hLimitTokens] = limitValue(tokens)
-		add(hRemainingTokens, strconv.FormatInt(tokens.left(), 10))
-		add(hResetTokens, span(tokens.result.ResetAt.Sub(now)))
+		f.text = strconv.AppendInt(f.text, tokens.left(), 10)
+		f.end(hRemainingTokens)
+		f.text = append(f.text, span(tokens.result.ResetAt.Sub(now))...)
+		f.end(hResetTokens)
 	}
 	if dollars != nil {
 		h[hLimitDollars] = limitValue(dollars)
-		add(hRemainingDollars, USD.number(dollars.left()))
+		f.text = USD.appendNumber(f.text, dollars.left())
+		f.end(hRemainingDollars)
+	}
+	f.set(h)
+}
+
+const (
+	// fieldsMost is how many fields an answer has whose values are its own.
+	fieldsMost = 8
+	// fieldsRoom is what their values take, as a rule.
+	fieldsRoom = 256
+)
+
+// fields are header fields whose values stand one after the other in one text, so that
+// they are allocated together.
+type fields struct {
+	text  []byte
+	names [fieldsMost]string
+	ends  [fieldsMost]int
+	n     int
+}
+
+// end names the field whose value is what has been appended to the text since the last.
+func (f *fields) end(name string) {
+	f.names[f.n], f.ends[f.n] = name, len(f.text)
+	f.n++
+}
+
+// set sets all of them. The capacity of each equals its length, so that adding to one
+// copies.
+func (f *fields) set(h http.Header) {
+	text := string(f.text)
+	values := make([]string, f.n)
+	start := 0
+	for i, name := range f.names[:f.n] {
+		values[i] = text[start:f.ends[i]]
+		h[name] = values[i : i+1 : i+1]
+		start = f.ends[i]
 	}
 }
 

@@ -264,7 +264,7 @@ func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, call *meter.Cal
 	l.count(r, f, false)
 	now := time.Now()
 	if v := f.violation; v != nil {
-		qs := collect(call.Entries())
+		qs := collect(nil, call.Entries())
 		writeQuotas(w.Header(), append(qs, v.own...), now)
 		v.ban(w.Header(), cmp.Or(v.model, call.Model()), cmp.Or(v.kind, call.ModelType()), now)
 	}
@@ -284,10 +284,9 @@ func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, call *meter.Cal
 	return nil
 }
 
-// collect is the state of all the caller's own rules of the limiters that have
+// collect appends the state of all the caller's own rules of the limiters that have
 // admitted the call.
-func collect(entries []meter.Entry) []quota {
-	var qs []quota
+func collect(qs []quota, entries []meter.Entry) []quota {
 	for _, e := range entries {
 		if e, ok := e.(*entry); ok && e.l.headers {
 			qs = e.quotas(qs)

@@ -34,6 +34,8 @@ func Foresee(ahead *llmapp.Ahead, own meter.Pricer) (p meter.Pricer, host string
 	switch {
 	case ahead == nil:
 		return own, ""
+	case len(ahead.Pricers) == 0 && !ahead.Always && (ahead.Upstream != "" || len(ahead.Upstreams) < 2):
+		return own, ahead.Upstream
 	case ahead.Always:
 		ps = ahead.Pricers
 	default:

@@ -172,6 +172,9 @@ func bedrockType(status int) string {
 // RefusalOf turns an error of the meter's into an answer. It returns nil for an
 // error that is not about the request: Caddy answers those.
 func RefusalOf(err error) *Refusal {
+	if err == nil {
+		return nil // as nearly always: what follows allocates
+	}
 	var (
 		bad     *usage.BadRequest
 		maxSize *http.MaxBytesError

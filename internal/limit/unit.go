@@ -91,14 +91,17 @@ func (u Unit) parse(s string) (int64, error) {
 
 // number is an amount as programs read it: dollars as a decimal, all else whole. Seconds
 // are rounded down.
-func (u Unit) number(n int64) string {
+func (u Unit) number(n int64) string { return string(u.appendNumber(nil, n)) }
+
+// appendNumber appends what number returns.
+func (u Unit) appendNumber(b []byte, n int64) []byte {
 	switch {
 	case u == USD:
-		return money.USD(n).Short()
+		return money.USD(n).AppendShort(b)
 	case u.Seconds():
 		n /= milli
 	}
-	return strconv.FormatInt(n, 10)
+	return strconv.AppendInt(b, n, 10)
 }
 
 // words is an amount as people read it.

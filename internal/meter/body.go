@@ -185,6 +185,10 @@ func setBody(r *http.Request, body []byte) {
 	r.GetBody = nil
 	r.ContentLength = int64(len(body))
 	r.TransferEncoding = nil
-	r.Header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	var room [20]byte
+	length := strconv.AppendInt(room[:0], int64(len(body)), 10)
+	if h := r.Header["Content-Length"]; len(h) != 1 || h[0] != string(length) {
+		r.Header["Content-Length"] = []string{string(length)}
+	}
 	delete(r.Header, "Transfer-Encoding")
 }

@@ -51,6 +51,7 @@ type Call struct {
 	own      tap
 	ownDrain drain
 	result   Outcome
+	priced   Priced
 	line     logEntry
 	entryOf  [4]Entry
 }
@@ -83,12 +84,16 @@ func (c *Call) Inspect(r *http.Request) error {
 }
 
 func (c *Call) inspect(r *http.Request) error {
-	c.Request = &usage.Request{Endpoint: c.Endpoint, Model: c.Endpoint.Model, Choices: 1}
+	defer func() {
+		if c.Request == nil { // the body says nothing, or cannot be read
+			c.Request = &usage.Request{Endpoint: c.Endpoint, Model: c.Endpoint.Model, Choices: 1}
+			if c.Endpoint.Class == usage.Realtime {
+				c.Request.External, c.Request.ExternalWhat = true, "what is said on its connection"
+			}
+		}
+	}()
 	if c.tap != nil && c.metered() {
 		c.tap.meter()
-	}
-	if c.Endpoint.Class == usage.Realtime {
-		c.Request.External, c.Request.ExternalWhat = true, "what is said on its connection"
 	}
 	if !c.readable() {
 		return nil

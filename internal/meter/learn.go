@@ -166,6 +166,9 @@ func (u *modelUse) expected() (input, output, total int64, ok bool) {
 type quantiles struct {
 	weight  int
 	buckets [248]uint16
+	// at is the bucket of the quantile, and above how many amounts are in those above it.
+	// They follow each amount, since every call asks.
+	at, above int
 }
 
 func bucketOf(n int64) int {
@@ -192,18 +195,29 @@ func (q *quantiles) add(n int64) {
 			q.buckets[i] /= 2
 			q.weight += int(q.buckets[i])
 		}
+		q.at, q.above = len(q.buckets)-1, 0
 	}
-	q.buckets[bucketOf(n)]++
+	b := bucketOf(n)
+	q.buckets[b]++
 	q.weight++
+	if b > q.at {
+		q.above++
+	}
+	q.follow()
+}
+
+// follow finds the bucket of the quantile, which is near to where it was.
+func (q *quantiles) follow() {
+	most := q.weight / 20 // that may lie above
+	for q.above > most {
+		q.at++
+		q.above -= int(q.buckets[q.at])
+	}
+	for q.at > 0 && q.above+int(q.buckets[q.at]) <= most {
+		q.above += int(q.buckets[q.at])
+		q.at--
+	}
 }
 
 // p95 is the amount that 95 of 100 calls stay under.
-func (q *quantiles) p95() int64 {
-	rest := q.weight / 20
-	for b := len(q.buckets) - 1; b > 0; b-- {
-		if rest -= int(q.buckets[b]); rest < 0 {
-			return top(b)
-		}
-	}
-	return 0
-}
+func (q *quantiles) p95() int64 { return top(q.at) }

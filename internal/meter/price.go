@@ -138,7 +138,8 @@ func (c *Call) price(o *Outcome) {
 		o.CostStatus = CostCalculated // nothing was used
 		return
 	}
-	q := c.made()
+	c.priced = c.made()
+	q := &c.priced
 	asked := q.Usage
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
 	if o.Source == SourceEstimated {
@@ -149,7 +150,7 @@ func (c *Call) price(o *Outcome) {
 			q.Usage.Images = asked.Images
 		}
 	}
-	o.Cost, o.CostStatus = priceOf(p, &q, &o.told, o.Source)
+	o.Cost, o.CostStatus = priceOf(p, q, &o.told, o.Source)
 	o.Basis = q.Basis
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
 		all := o.All()

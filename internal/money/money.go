@@ -4,6 +4,7 @@
 package money
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -222,16 +223,20 @@ func (m USD) AppendTo(b []byte) []byte {
 
 // Short is the amount in dollars without zeros that say nothing, such as "0.0075" and
 // "12", but with two decimals where there are any: "0.10".
-func (m USD) Short() string {
-	s := strings.TrimRight(m.String(), "0")
-	i := strings.IndexByte(s, '.')
-	switch len(s) - i - 1 {
+func (m USD) Short() string { return string(m.AppendShort(make([]byte, 0, 24))) }
+
+// AppendShort appends what Short returns.
+func (m USD) AppendShort(b []byte) []byte {
+	start := len(b)
+	b = m.AppendTo(b)
+	b = b[:start+len(bytes.TrimRight(b[start:], "0"))]
+	switch i := bytes.LastIndexByte(b, '.'); len(b) - i - 1 {
 	case 0:
-		return s[:i]
+		return b[:i]
 	case 1:
-		return s + "0"
+		return append(b, '0')
 	default:
-		return s
+		return b
 	}
 }
 

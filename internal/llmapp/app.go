@@ -183,14 +183,17 @@ func (a *App) Provision(ctx caddy.Context) error {
 		if err != nil {
 			return nil, err
 		}
+		// Servers may start before this app does: nobody else's options are changed here.
+		m := meter.New()
+		m.SetOptions(a.Meters.options())
 		return &shared{
 			counters: counters,
-			leases: store.NewLeases(counters, defaultLease, func(err error) {
+			leases: store.NewLeases(counters, a.Meters.lease(), func(err error) {
 				// not the app's logger: the counters outlive the config it belongs to
 				caddy.Log().Named(Name).Error("renewing holds", zap.Error(err))
 				metrics.Process.StoreFailed(metrics.Renew, err)
 			}),
-			meter: meter.New(),
+			meter: m,
 		}, nil
 	})
 	if err != nil {
@@ -221,6 +224,15 @@ func (m *Meter) check() error {
 	}
 	return nil
 }
+
+func (m *Meter) options() meter.Options {
+	return meter.Options{
+		MaxBody: m.MaxBody, MaxBuffered: m.MaxBuffered,
+		Drain: time.Duration(m.Drain), LeaveUsage: m.AskUsage == "off", TrustDuration: m.TrustDuration,
+	}
+}
+
+func (m *Meter) lease() time.Duration { return cmp.Or(time.Duration(m.Lease), defaultLease) }
 
 // Start puts the options in force, now that the config is to run, and refuses a
 // config whose routes could let calls pass uncounted.
@@ -264,11 +276,8 @@ func (a *App) startStore() error {
 
 // apply puts the options in force.
 func (a *App) apply() {
-	a.shared.meter.SetOptions(meter.Options{
-		MaxBody: a.Meters.MaxBody, MaxBuffered: a.Meters.MaxBuffered,
-		Drain: time.Duration(a.Meters.Drain), LeaveUsage: a.Meters.AskUsage == "off", TrustDuration: a.Meters.TrustDuration,
-	})
-	a.shared.leases.SetLease(cmp.Or(time.Duration(a.Meters.Lease), defaultLease))
+	a.shared.meter.SetOptions(a.Meters.options())
+	a.shared.leases.SetLease(a.Meters.lease())
 	a.store.Apply(a.shared.counters)
 	metrics.Process.SetGauges(a.shared.gauges())
 }

@@ -65,6 +65,34 @@ func TestOptionsAreInForce(t *testing.T) {
 	}
 }
 
+// Servers may take calls before the app starts: of the first config these, too, are under
+// its options.
+func TestOptionsAreInForceBeforeTheStart(t *testing.T) {
+	stop(t)()
+	early := false
+	failStart = func() error {
+		if early = active() == nil; !early {
+			return nil
+		}
+		pool.Range(func(_, v any) bool {
+			if got := v.(*shared).leases.Lease(); got != 7*time.Second {
+				t.Errorf("the lease is %s", got)
+			}
+			return true
+		})
+		return nil
+	}
+	t.Cleanup(func() { failStart = nil })
+	// Caddy starts the apps in any order
+	for i := 0; !early; i++ {
+		if i == 200 {
+			t.Fatal("the llm app always started first")
+		}
+		mustRun(t, config(t, "", "", `,"llm":{"meter":{"lease":"7s"}},"test_failing":{}`))
+		stop(t)()
+	}
+}
+
 func TestTheStoreHasOneReferenceForEachConfig(t *testing.T) {
 	before := references(t)
 	for range 3 {

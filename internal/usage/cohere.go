@@ -75,6 +75,9 @@ func extractCohere(v view, t *tally) bool {
 		"tool-call-start", "tool-call-delta", "tool-call-end", "citation-start", "citation-end":
 		t.unended = true
 		t.streamed += v.text(cohPiece)
+		if event == "message-start" || event == "content-start" {
+			t.opens()
+		}
 		return true
 	case "message-end":
 		t.unended, t.ended, t.complete = true, true, true
@@ -114,7 +117,9 @@ func extractCohere(v view, t *tally) bool {
 // extractCohereV1 reads an event of the older chat.
 func extractCohereV1(event string, v view, t *tally) bool {
 	switch event {
-	case "stream-start", "search-queries-generation", "search-results", "citation-generation",
+	case "stream-start":
+		t.opens()
+	case "search-queries-generation", "search-results", "citation-generation",
 		"tool-calls-chunk", "debug":
 	case "text-generation", "tool-calls-generation":
 		t.streamed += v.text(cohV1Text) + v.text(cohV1Calls)

@@ -48,6 +48,7 @@ var responsePositions, familySlots = func() (*tree, [][]int32) {
 // extract reads a document into t.
 func extract(d *document, t *tally) {
 	before := t.streamed
+	t.read++
 	for i := range families {
 		if families[i].extract(view{d, familySlots[i]}, t) {
 			break

@@ -78,6 +78,9 @@ func extractInteraction(v view, t *tally) bool {
 	case strings.HasPrefix(event, "step."), strings.HasPrefix(event, "content."):
 		t.unended = true
 		t.streamed += v.text(interDelta) + v.text(interMore)
+		if event == "step.start" || event == "content.start" {
+			t.opens()
+		}
 		return true
 	default:
 		return false
@@ -89,6 +92,7 @@ func extractInteraction(v view, t *tally) bool {
 		t.unended = t.unended || strings.HasPrefix(event, "interaction.")
 	case "queued", "in_progress":
 		t.unended = true
+		t.opens()
 	case "failed":
 		t.failed = true
 		fallthrough

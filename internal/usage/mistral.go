@@ -40,6 +40,8 @@ func extractMistral(v view, t *tally) bool {
 		return false
 	}
 	switch event {
+	case "conversation.response.started":
+		t.opens()
 	case "conversation.response.error":
 		t.failed, t.ended = true, true
 	case "conversation.response.done":

@@ -144,6 +144,7 @@ func extractLMStudio(v view, t *tally) bool {
 	switch string(v.word(lmType)) {
 	case "chat.start":
 		t.unended = true
+		t.opens()
 		t.served(v, lmModel)
 	case "message.delta", "reasoning.delta":
 		t.unended = true

@@ -115,7 +115,13 @@ func extractOpenAI(v view, t *tally) bool {
 		case finish != nil:
 			t.ended = true
 		}
-		t.streamed += chatTextOf(v)
+		n := chatTextOf(v)
+		t.streamed += n
+		// Each choice begins with a piece that has its role. A second one without text
+		// may have it where it is not known.
+		if n == 0 && v.kind(chatDelta) == typeObject && t.opened < max(1, t.expected) {
+			t.opens()
+		}
 		t.chat.cited = t.chat.cited || string(v.word(chatAnnotation)) == "url_citation"
 	}
 	t.listed = t.listed || v.kind(chatData) != typeAbsent

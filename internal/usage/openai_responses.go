@@ -89,6 +89,8 @@ func extractResponses(v view, t *tally) bool {
 			t.streamed += v.text(responsesDelta)
 		case string(event) == "response.output_item.done":
 			t.tools.takeItem(v)
+		case bytes.HasSuffix(event, []byte(".added")):
+			t.opens()
 		}
 		t.unended = true
 		t.fault(v, base+respError)
@@ -103,6 +105,7 @@ func extractResponses(v view, t *tally) bool {
 	case "":
 	case "queued", "in_progress":
 		t.unended = true
+		t.opens()
 	case "failed":
 		t.failed = true
 		fallthrough

@@ -95,14 +95,15 @@ func (r *Response) doubtful() bool {
 }
 
 // takeBody puts the size of a body into the report in which no usage and no text was
-// found: all of it may have been generated. broken is set if it could not be decoded.
+// found: all of it may have been generated, unless it was cut before anything could be.
+// broken is set if it could not be decoded.
 func (r *Response) takeBody(broken bool) {
 	rep := &r.report
 	if rep.Found || rep.Failed || len(rep.Other) > 0 || r.tally.output || !r.expect.isText(r.label) ||
 		r.status < http.StatusOK || r.status >= http.StatusMultipleChoices {
 		return
 	}
-	if rep.Delivered > 0 && !r.doubtful() {
+	if rep.Delivered > 0 && !r.doubtful() || r.framing == framedEvents && r.tally.begun() && !rep.Complete {
 		return
 	}
 	n := r.body

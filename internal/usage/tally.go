@@ -12,6 +12,8 @@ type tally struct {
 	streamed int64 // bytes of text in pieces
 	whole    int64 // bytes of text in a document that repeats the pieces
 	deltas   int64 // documents with text: a piece has a token at least
+	read     int64 // documents
+	opened   int64 // documents that only say that an answer begins
 	output   bool  // something else than text was delivered
 	listed   bool  // a list of something came
 
@@ -79,6 +81,13 @@ func (t *tally) fault(v view, p int) {
 	}
 	t.failed, t.ended = true, true
 }
+
+// opens notes that a document only says that an answer, or a part of it, begins. It may
+// be long: some repeat the request.
+func (t *tally) opens() { t.opened++ }
+
+// begun tells whether an answer has been announced, and nothing of it has come.
+func (t *tally) begun() bool { return t.opened > 0 && t.opened == t.read }
 
 // delivered is how many bytes of text came.
 func (t *tally) delivered() int64 { return max(t.streamed, t.whole) }

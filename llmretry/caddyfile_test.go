@@ -111,6 +111,7 @@ func TestJSONIsRefused(t *testing.T) {
 		{"a status", `"on":[600]`, "llm_retry: on: 600"},
 		{"a wait", `"max_wait":-1`, "llm_retry: max_wait"},
 		{"a fallback", `"fallback":[{"model":"a"},{}]`, "llm_retry: fallback 2: needs a model or routes"},
+		{"a fallback's model", `"fallback":[{"model":"a\ufffd"}]`, "llm_retry: fallback 1: model \"a\ufffd\" must be valid UTF-8"},
 		{"a fallback that is null", `"fallback":[null]`, "llm_retry: fallback 1"},
 		{"a breaker", `"breaker":{"failures":1}`, "llm_retry: breaker: per 0s is shorter"},
 		{"an unknown member", `"retries":1`, "unknown field"},

@@ -19,6 +19,7 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 func init() {
@@ -167,6 +168,9 @@ func (h *Handler) check() error {
 	for i, f := range h.Fallbacks {
 		if f == nil || f.Model == "" && len(f.Routes) == 0 {
 			return fmt.Errorf("fallback %d: needs a model or routes, or it would be the same again", i+1)
+		}
+		if f.Model != "" && !usage.ModelName(f.Model) {
+			return fmt.Errorf("fallback %d: model %q must be valid UTF-8", i+1, f.Model)
 		}
 	}
 	if h.Breaker != nil {

@@ -4,16 +4,17 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 )
 
 // SetModel returns a JSON body with another model and true, or body itself and false
-// where it is no object or names none. Every other byte stays as it was, and body is not
+// where it is no object or names none, or the model is no [ModelName]. Every other byte stays as it was, and body is not
 // changed. Body must have passed [ParseRequest], which lets no member `model` stand twice.
 func SetModel(body []byte, model string) ([]byte, bool) {
 	at := gjson.GetBytes(body, "model")
-	if at.Type != gjson.String || at.Index == 0 {
+	if at.Type != gjson.String || at.Index == 0 || !ModelName(model) {
 		return body, false
 	}
 	name, err := json.Marshal(model)
@@ -26,10 +27,16 @@ func SetModel(body []byte, model string) ([]byte, bool) {
 	return append(out, body[at.Index+len(at.Raw):]...), true
 }
 
+// ModelName tells whether a request can ask for a model by that name: [ParseRequest]
+// refuses others, since who reads one that is not UTF-8 may read another.
+func ModelName(name string) bool {
+	return name != "" && utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
+}
+
 // SetModel puts another model into a path that names the endpoint's, and is false where
 // the path does not show it as it stands in Model.
 func (e Endpoint) SetModel(u *url.URL, model string) bool {
-	if e.Model == "" {
+	if e.Model == "" || !ModelName(model) {
 		return false
 	}
 	path := u.Path

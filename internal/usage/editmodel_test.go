@@ -69,6 +69,7 @@ func TestSetModelOfAPath(t *testing.T) {
 // FuzzSetModel looks for bodies that say something else afterwards.
 func FuzzSetModel(f *testing.F) {
 	f.Add(`{"model":"a","stream":true}`, "b")
+	f.Add(`{"model":"a"}`, "b\xc0\x14")
 	f.Add(`{"x":{"model":1},"model":"\u0061"}`, `"`)
 	f.Fuzz(func(t *testing.T, body, model string) {
 		ep := Endpoint{API: OpenAIChat, Class: Spending}

@@ -65,8 +65,13 @@ func (c *stepped) step(d time.Duration) { c.ahead.Add(int64(d)) }
 // serveStored has a handler take keys from a store, too, as in a config that runs.
 func serveStored(t testing.TB, h *Handler) (*keysBackend, *stepped) {
 	t.Helper()
-	c := new(stepped)
 	b := &keysBackend{Keys: memory.New(memory.Options{}).Keys()}
+	return b, serveStoredIn(t, h, b)
+}
+
+func serveStoredIn(t testing.TB, h *Handler, b *keysBackend) *stepped {
+	t.Helper()
+	c := new(stepped)
 	h.KeysStore, h.now = true, c.now
 	h.ring = &ring{Ring: keyring.New(grantOf, keyring.Options{Now: c.now})}
 	mustProvision(t, h)
@@ -80,7 +85,7 @@ func serveStored(t testing.TB, h *Handler) (*keysBackend, *stepped) {
 	if err := h.ring.Refresh(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	return b, c
+	return c
 }
 
 // stored puts a key into the store, with a secret of its own that is returned.

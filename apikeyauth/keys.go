@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/apikey"
 )
 
 // Key is an API key as the configuration and the keys file state it. The key
@@ -345,6 +347,8 @@ func checkName(field, s string) error {
 		return fmt.Errorf("%s must not be empty", field)
 	case len(s) > maxNameLen:
 		return fmt.Errorf("%s must be at most %d bytes long", field, maxNameLen)
+	case apikey.Looks(s):
+		return fmt.Errorf("%s holds an API key, but is public", field)
 	case s[0] == '/' || s[0] == '@':
 		return fmt.Errorf("%s must not start with %q", field, s[:1])
 	case strings.HasPrefix(s, hashPrefix):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -56,19 +57,16 @@ func (req *keyRequest) key(now time.Time) (store.Key, error) {
 	return k, err
 }
 
-// checkPublic refuses what seems to be a secret where all may read it. It repeats
-// nothing.
+// checkPublic refuses what seems to be a secret in a field that errors repeat. It repeats
+// nothing; checkName does so for the names.
 func checkPublic(req *keyRequest) error {
-	fields := []struct{ name, value string }{
-		{"id", req.ID}, {"application", req.Application}, {"group", req.Group}, {"expires", req.Expires},
-	}
-	for _, m := range req.Models {
-		fields = append(fields, struct{ name, value string }{"models", m})
-	}
-	for _, f := range fields {
-		if apikey.Looks(f.value) {
-			return fmt.Errorf("%s holds an API key, but is public", f.name)
-		}
+	switch {
+	case apikey.Looks(req.ID):
+		return errors.New("id holds an API key, but is public")
+	case apikey.Looks(req.Expires):
+		return errors.New("expires holds an API key, but is public")
+	case slices.ContainsFunc(req.Models, apikey.Looks):
+		return errors.New("models holds an API key, but is public")
 	}
 	return nil
 }

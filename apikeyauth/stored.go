@@ -26,8 +26,10 @@ const (
 	// fresh is how old, at most, what is known of the store may be for a key that cannot
 	// be real to be refused without asking.
 	fresh = time.Second
-	// patience is how long a call with a key that is not known waits for the store.
+	// patience is how long a call with a key that is not known waits for the store, and
+	// loading how long it does while all keys are being read for the first time.
 	patience = 2 * time.Second
+	loading  = 15 * time.Second
 )
 
 // ring is all keys of a store, and where they are from. It is shared by all handlers
@@ -178,7 +180,11 @@ func (h *Handler) await(ctx context.Context, secret string) error {
 	case h.ring.Age() < fresh && !apikey.Valid(secret):
 		return errUnknown // nobody has issued it
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	most := patience
+	if !h.ring.Loaded() {
+		most = loading
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	if err := h.ring.Refresh(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errAway, err)

@@ -46,7 +46,7 @@ type Keys struct {
 }
 
 // Keys are the keys that are kept beside the counters. After Close they fail.
-func (s *Store) Keys() *Keys {
+func (s *Store) Keys() store.Keys {
 	k := &Keys{s: s, read: newScript(keysReadLua), write: newScript(keysWriteLua)}
 	for _, name := range []string{"records", "hashes", "log", "ids", "meta", "gone"} {
 		k.names = append(k.names, s.prefix+"{!keys}!"+name)

@@ -168,9 +168,7 @@ func lookName(i int) string {
 
 func TestUILooks(t *testing.T) {
 	const consumers = 9
-	answer := 0
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		answer++
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}],"usage":{"prompt_tokens":40,"completion_tokens":20,"total_tokens":60}}`)
 	})

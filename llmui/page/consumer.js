@@ -33,6 +33,7 @@ export async function refresh(signal) {
 	]);
 	if (signal.aborted) return null;
 	own = new Map(overridden.map((o) => [JSON.stringify([o.instance, o.rule, o.model ?? '']), o]));
+	rows.sort((a, b) => share(b) - share(a));
 	show(parts.body, rows.map(line));
 	parts.note.textContent = rows.length ? '' : 'No limit counts this consumer.';
 	return null;

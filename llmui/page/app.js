@@ -49,6 +49,7 @@ async function tick(of) {
 			rest = await of.view.refresh(of.control.signal) ?? rest;
 			if (of === current) problem(null);
 		} catch (e) {
+			if (!(e instanceof api.Refusal)) console.error(e); // a mistake of this page
 			if (of !== current) return;
 			problem(e.message);
 		}

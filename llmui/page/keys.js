@@ -17,7 +17,7 @@ export async function refresh(signal) {
 	try {
 		for (let after = null; ;) {
 			const page = await api.keysPage(after);
-			got.push(...(page.data.keys ?? page.data));
+			got.push(...page.data);
 			after = page.after;
 			if (!after) break;
 		}
@@ -69,8 +69,7 @@ function state(k) {
 	const all = [];
 	if (k.disabled) all.push('disabled');
 	if (k.expires) all.push((Date.parse(k.expires) <= Date.now() ? 'expired ' : 'until ') + day(k.expires));
-	const until = k.previous_until ?? k.previous?.until;
-	if (until && Date.parse(until) > Date.now()) all.push(`the one before until ${day(until)}`);
+	if (k.previous_until) all.push(`the secret before until ${day(k.previous_until)}`);
 	return all.join(', ') || 'active';
 }
 

@@ -61,7 +61,8 @@ function bars(from, to) {
 }
 
 function draw() {
-	const to = Date.now(), from = to - minutes * 60000;
+	// At first there is less than was asked for; two minutes are the least that is shown.
+	const to = Date.now(), from = Math.max(to - minutes * 60000, Math.min(last?.since ?? 0, to - 120000));
 	const shown = points.filter((p) => p.at >= from);
 	const sum = (f) => shown.reduce((n, p) => n + f(p), 0);
 	parts.note.textContent = last?.since

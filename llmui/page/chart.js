@@ -29,7 +29,7 @@ export function chart(title, member) {
 		const axis = { stroke: style('--quiet'), grid: { stroke: style('--line'), width: 1 }, ticks: { show: false }, font: '12px system-ui, sans-serif' };
 		plot?.destroy();
 		plot = new uPlot({
-			width: canvas.clientWidth, height,
+			width: canvas.clientWidth, height, padding: [8, 8, 0, 0],
 			legend: { show: false }, cursor: { show: false },
 			scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
 			series: [{}, { stroke: style('--plot'), fill: style('--plot'), width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [0.8, 40], align: 1 }) }],

@@ -16,7 +16,7 @@ export function open(main, part) {
 		h('p', {}, h('a', { href: '#/consumers' }, '← All consumers')),
 		h('table', { class: 'list one' },
 			h('caption', { class: 'unseen' }, 'Limits of this consumer'),
-			h('thead', {}, h('tr', {}, ['Limit', 'Used', 'Amount', 'Reserved', 'of', 'Resets in'].map((t, i) => h('th', { scope: 'col', class: i > 1 && 'number' }, t)), h('td', {}))),
+			h('thead', {}, h('tr', {}, ['Rule', 'Share', 'Used', 'Reserved', 'Limit', 'Resets in'].map((t, i) => h('th', { scope: 'col', class: i > 1 && 'number' }, t)), h('td', {}))),
 			parts.body),
 		parts.note,
 		h('p', { class: 'quiet' }, 'A limit that is raised here acts at once and on all replicas, and is kept in the store. The config stays as it is.'));

@@ -52,7 +52,7 @@ function line(row) {
 		h('td', { class: 'used' }, bar(used, label), h('span', { class: 'percent' }, Math.round(used * 100) + ' %')),
 		h('td', { class: 'number amount' }, text(row.used, row.unit)),
 		h('td', { class: 'number reserved', 'data-label': 'reserved' }, text(row.reserved, row.unit)),
-		h('td', { class: 'number of' }, text(row.limit, row.unit), overrideOf(row) && h('span', { class: 'tag' }, 'own limit')),
+		h('td', { class: 'number of' }, overrideOf(row) && h('span', { class: 'tag' }, 'own limit'), text(row.limit, row.unit)),
 		h('td', { class: 'number resets' }, until(row.resets_at)),
 		h('td', { class: 'actions' }, act('Raise limit', raise), row.unit !== 'concurrent' && act('Adjust use', adjust)));
 }

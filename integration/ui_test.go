@@ -14,7 +14,8 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/browsertest"
 )
 
-// openUI runs `caddy llm-ui` beside a gateway and returns the link that it prints.
+// openUI runs `caddy llm-ui` beside a gateway and returns a link to it, the second that
+// it prints: it is asked for another by Enter.
 func openUI(t testing.TB, g *gateway) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -25,6 +26,10 @@ func openUI(t testing.TB, g *gateway) string {
 	cmd.Env = append(os.Environ(), beCaddy+"=1")
 	var stderr output
 	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -40,10 +45,21 @@ func openUI(t testing.TB, g *gateway) string {
 			t.Errorf("llm-ui ends with %v: %s", err, &stderr)
 		}
 	})
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "http://127.0.0.1:") {
-			return lines.Text()
+	first := ""
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		link := lines.Text()
+		switch {
+		case !strings.HasPrefix(link, "http://127.0.0.1:"):
+		case first != "":
+			if link == first {
+				t.Errorf("the second link is the first, %s", link)
+			}
+			return link
+		default:
+			first = link
+			if _, err := io.WriteString(stdin, "\n"); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	t.Fatalf("llm-ui prints no link: %s", &stderr)
@@ -168,9 +184,7 @@ func lookName(i int) string {
 
 func TestUILooks(t *testing.T) {
 	const consumers = 9
-	answer := 0
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		answer++
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}],"usage":{"prompt_tokens":40,"completion_tokens":20,"total_tokens":60}}`)
 	})
@@ -212,4 +226,30 @@ func TestUIKeysAreIssuedRotatedAndRevoked(t *testing.T) {
 func TestUISaysWhatToConfigureForKeys(t *testing.T) {
 	_, link, args := startUI(t)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/nokeys.mjs", URL: link, Args: args}, nil)
+}
+
+func TestUICommandSaysWhatItCannotDo(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"another interface", []string{"--listen", "0.0.0.0:0"}, `listen address "0.0.0.0:0" is not of a loopback interface`},
+		{"no port", []string{"--listen", "127.0.0.1"}, `listen address "127.0.0.1": `},
+		{"many admin endpoints", []string{"--address", "localhost:2019-2021"}, `admin address "localhost:2019-2021" names no one socket`},
+		{"a config that is not there", []string{"--config", "nothing.json"}, "finding the admin endpoint: "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), exe, append([]string{"llm-ui", "--no-open"}, tc.args...)...)
+			cmd.Env = append(os.Environ(), beCaddy+"=1")
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), tc.want) {
+				t.Errorf("%v: %s, want %s", err, out, tc.want)
+			}
+		})
+	}
 }

@@ -45,7 +45,7 @@ that of a running Caddy, by its admin endpoint: the address is that of the
 	})
 }
 
-// run is the command.
+// run is the command: it serves the page until it is interrupted.
 func run(cmd *cobra.Command) error {
 	text := func(name string) string { return cmd.Flag(name).Value.String() }
 	address, err := caddycmd.DetermineAdminAPIAddress(text("address"), nil, text("config"), text("adapter"))
@@ -64,6 +64,11 @@ func run(cmd *cobra.Command) error {
 	defer stop()
 
 	s := newServer(a, hostsOf(l.Addr()))
+	// What is used from now on is in the history, though nobody has opened the page yet.
+	soon, cancel := context.WithTimeout(ctx, sampleEvery)
+	s.takeSample(soon, time.Now())
+	cancel()
+
 	invite := func(w io.Writer) string {
 		link := "http://" + l.Addr().String() + s.link()
 		fmt.Fprintln(w, link)

@@ -120,11 +120,11 @@ func (s *server) sampleLoop(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		s.takeSample(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case now := <-tick.C:
+			s.takeSample(ctx, now)
 		}
 	}
 }

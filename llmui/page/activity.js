@@ -1,7 +1,7 @@
 // Spend and refusals over time, from the metrics of this replica.
 import * as api from './api.js';
 import { h, show } from './dom.js';
-import { text } from './amount.js';
+import { text, clock } from './amount.js';
 import { chart } from './chart.js';
 
 export const title = 'Spend and refusals';
@@ -61,10 +61,10 @@ function bars(from, to) {
 }
 
 function draw() {
-	const to = Date.now(), from = to - minutes * 60000;
+	// At first there is less than was asked for; two minutes are the least that is shown.
+	const to = Date.now(), from = Math.max(to - minutes * 60000, Math.min(last?.since ?? 0, to - 120000));
 	const shown = points.filter((p) => p.at >= from);
 	const sum = (f) => shown.reduce((n, p) => n + f(p), 0);
-	const clock = (at) => new Date(at).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
 	parts.note.textContent = last?.since
 		? `Of this replica, read from its metrics every ${last.every / 1000} seconds since ${clock(last.since)}, when caddy llm-ui began. Nothing is known of the time before. Bills are made of the counts under Consumers, not of these.`
 		: 'Waiting for the first reading of the metrics …';

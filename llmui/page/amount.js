@@ -56,3 +56,6 @@ export function until(instant, now = Date.now()) {
 
 // rule is a rule of a row in words.
 export const rule = (row) => row.rule + (row.model ? ` · ${row.model}` : '');
+
+// clock is the time of day of an instant: 17:05.
+export const clock = (at) => new Date(at).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' });

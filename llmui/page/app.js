@@ -49,11 +49,19 @@ async function tick(of) {
 			rest = await of.view.refresh(of.control.signal) ?? rest;
 			if (of === current) problem(null);
 		} catch (e) {
+			if (!(e instanceof api.Refusal)) console.error(e); // a mistake of this page
 			if (of !== current) return;
-			problem(e.message);
+			problem(e.message + advice(e));
 		}
 	}
 	if (of === current) timer = setTimeout(tick, rest, of);
+}
+
+// advice is what to do where the gateway has nothing that this page could show.
+function advice(e) {
+	if (e.status !== 404) return '';
+	if (/no llm module/.test(e.message)) return ': write a token_limit or a cost_limit into a site.';
+	return ': is this Caddy built with caddy-llm-limits, and is this its admin endpoint?';
 }
 
 document.addEventListener('visibilitychange', () => { if (!document.hidden && current) tick(current); });

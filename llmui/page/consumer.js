@@ -16,7 +16,7 @@ export function open(main, part) {
 		h('p', {}, h('a', { href: '#/consumers' }, '← All consumers')),
 		h('table', { class: 'list one' },
 			h('caption', { class: 'unseen' }, 'Limits of this consumer'),
-			h('thead', {}, h('tr', {}, ['Limit', 'Used', 'Amount', 'Reserved', 'of', 'Resets in'].map((t, i) => h('th', { scope: 'col', class: i > 1 && 'number' }, t)), h('td', {}))),
+			h('thead', {}, h('tr', {}, ['Rule', 'Share', 'Used', 'Reserved', 'Limit', 'Resets in'].map((t, i) => h('th', { scope: 'col', class: i > 1 && 'number' }, t)), h('td', {}))),
 			parts.body),
 		parts.note,
 		h('p', { class: 'quiet' }, 'A limit that is raised here acts at once and on all replicas, and is kept in the store. The config stays as it is.'));
@@ -33,6 +33,7 @@ export async function refresh(signal) {
 	]);
 	if (signal.aborted) return null;
 	own = new Map(overridden.map((o) => [JSON.stringify([o.instance, o.rule, o.model ?? '']), o]));
+	rows.sort((a, b) => share(b) - share(a));
 	show(parts.body, rows.map(line));
 	parts.note.textContent = rows.length ? '' : 'No limit counts this consumer.';
 	return null;
@@ -51,7 +52,7 @@ function line(row) {
 		h('td', { class: 'used' }, bar(used, label), h('span', { class: 'percent' }, Math.round(used * 100) + ' %')),
 		h('td', { class: 'number amount' }, text(row.used, row.unit)),
 		h('td', { class: 'number reserved', 'data-label': 'reserved' }, text(row.reserved, row.unit)),
-		h('td', { class: 'number of' }, text(row.limit, row.unit), overrideOf(row) && h('span', { class: 'tag' }, 'own limit')),
+		h('td', { class: 'number of' }, overrideOf(row) && h('span', { class: 'tag' }, 'own limit'), text(row.limit, row.unit)),
 		h('td', { class: 'number resets' }, until(row.resets_at)),
 		h('td', { class: 'actions' }, act('Raise limit', raise), row.unit !== 'concurrent' && act('Adjust use', adjust)));
 }

@@ -2,20 +2,21 @@
 import { h, show, bar } from './dom.js';
 import { text, until, rule } from './amount.js';
 import { read, Usage } from './usage.js';
+import { Pager, counted } from './pager.js';
 
 export const title = 'Consumers';
 
-const perPage = 50;
 const byName = new Intl.Collator('en', { numeric: true }).compare;
 
 // What is chosen stays while other views are looked at.
-const chosen = { search: '', rule: '', sort: 'share', down: true, page: 0 };
+const chosen = { search: '', rule: '', sort: 'share', down: true };
+const pager = new Pager(draw);
 const columns = [
 	{ id: 'name', title: 'Consumer', compare: (a, b) => byName(a.name, b.name) },
-	{ id: 'rule', title: 'Limit', compare: (a, b) => byName(a.row.rule, b.row.rule) },
-	{ id: 'share', title: 'Used', compare: (a, b) => a.row.share - b.row.share, down: true },
-	{ id: 'used', title: 'Amount', number: true, compare: (a, b) => a.row.used - b.row.used, down: true },
-	{ id: 'limit', title: 'of', number: true, compare: (a, b) => a.row.limit - b.row.limit, down: true },
+	{ id: 'rule', title: 'Rule', compare: (a, b) => byName(a.row.rule, b.row.rule) },
+	{ id: 'share', title: 'Share', compare: (a, b) => a.row.share - b.row.share, down: true },
+	{ id: 'used', title: 'Used', number: true, compare: (a, b) => a.row.used - b.row.used, down: true },
+	{ id: 'limit', title: 'Limit', number: true, compare: (a, b) => a.row.limit - b.row.limit, down: true },
 	{ id: 'resets', title: 'Resets in', number: true, compare: (a, b) => byName(a.row.resets_at ?? '~', b.row.resets_at ?? '~') },
 ];
 
@@ -25,16 +26,16 @@ let parts;
 export function open(main) {
 	const search = h('input', {
 		type: 'search', value: chosen.search, placeholder: 'Name', 'aria-label': 'Search consumers', autocomplete: 'off', spellcheck: 'false',
-		input: () => change({ search: search.value.trim().toLowerCase(), page: 0 }),
+		input: () => change({ search: search.value.trim().toLowerCase() }),
 	});
-	const ruleChoice = h('select', { 'aria-label': 'Limit', change: () => change({ rule: ruleChoice.value, page: 0 }) });
+	const ruleChoice = h('select', { 'aria-label': 'Limit', change: () => change({ rule: ruleChoice.value }) });
 	parts = {
-		ruleChoice, count: h('p', { class: 'count', role: 'status' }), head: h('thead'), body: h('tbody'), pager: h('nav', { class: 'pager', 'aria-label': 'Pages' }),
+		ruleChoice, count: h('p', { class: 'count', role: 'status' }), head: h('thead'), body: h('tbody'),
 	};
 	show(main,
 		h('div', { class: 'tools' }, search, ruleChoice, parts.count),
 		h('table', { class: 'list consumers' }, h('caption', { class: 'unseen' }, 'Consumers and how much of their limits is used'), parts.head, parts.body),
-		parts.pager);
+		pager.open());
 	drawHead();
 	draw();
 }
@@ -44,7 +45,10 @@ export async function refresh(signal) {
 	const first = usage.consumers.size === 0;
 	const got = await read((soFar) => {
 		// The first time, what is there is better than waiting for all of it.
-		if (first && !signal.aborted) draw(usage = soFar, true);
+		if (first && !signal.aborted) {
+			usage = soFar;
+			draw(true);
+		}
 	}, signal);
 	if (!got) return null;
 	usage = got;
@@ -52,14 +56,16 @@ export async function refresh(signal) {
 	return Math.max(5000, 10 * (performance.now() - began));
 }
 
+// change shows what is chosen now, from its first page.
 function change(to) {
+	pager.page = 0;
 	Object.assign(chosen, to);
 	draw();
 }
 
 function sortBy(column) {
 	const down = chosen.sort === column.id ? !chosen.down : Boolean(column.down);
-	change({ sort: column.id, down, page: 0 });
+	change({ sort: column.id, down });
 	drawHead();
 }
 
@@ -82,25 +88,13 @@ function matching() {
 	return found.sort((a, b) => turn * compare(a, b) || byName(a.name, b.name));
 }
 
-function draw(_, more) {
+function draw(more) {
 	drawRules();
 	const found = matching();
-	const pages = Math.max(1, Math.ceil(found.length / perPage));
-	chosen.page = Math.min(chosen.page, pages - 1);
-	const start = chosen.page * perPage;
-	const n = (count) => count.toLocaleString('en-US');
-	let count = `${n(found.length)} ${found.length === 1 ? 'consumer' : 'consumers'}`;
-	if (found.length !== usage.consumers.size) count += ` of ${n(usage.consumers.size)}`;
-	if (more) count += ', loading more …';
+	const count = counted(found.length, usage.consumers.size, 'consumer') + (more ? ', loading more …' : '');
 	if (parts.count.textContent !== count) parts.count.textContent = count;
-
-	show(parts.body, found.length ? found.slice(start, start + perPage).map(line) : h('tr', {}, h('td', { colspan: columns.length, class: 'quiet' }, nothing(more))));
-	const to = (page, label, allowed) => h('button', { type: 'button', 'data-key': label, disabled: !allowed, click: () => change({ page }) }, label);
-	show(parts.pager, pages > 1 && [
-		to(chosen.page - 1, 'Previous', chosen.page > 0),
-		h('span', {}, `${n(start + 1)}–${n(Math.min(found.length, start + perPage))} of ${n(found.length)}`),
-		to(chosen.page + 1, 'Next', chosen.page < pages - 1),
-	]);
+	const shown = pager.of(found);
+	show(parts.body, shown.length ? shown.map(line) : h('tr', {}, h('td', { colspan: columns.length, class: 'quiet' }, nothing(more))));
 }
 
 function nothing(more) {

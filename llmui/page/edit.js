@@ -35,6 +35,8 @@ function draw(box, instance, directive, config, resolve, reject) {
 		field('Amount', r.amountInput),
 		r.burstInput && field('Burst', r.burstInput),
 		r.removable && h('div', { class: 'check' }, field('Remove', r.gone)))));
+	// Caddy says where in the config it was; here there is one instance.
+	const short = (text) => text.slice(Math.max(0, text.lastIndexOf(`${directive} ${instance}: `)));
 	const add = () => {
 		const a = {
 			amount: input(directive === 'cost_limit' ? '$' : ''),
@@ -68,7 +70,7 @@ function draw(box, instance, directive, config, resolve, reject) {
 				await save();
 				resolve();
 			} catch (err) {
-				wrong.textContent = err.message;
+				wrong.textContent = short(err.message);
 				wrong.hidden = false;
 			}
 		},

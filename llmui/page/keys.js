@@ -1,23 +1,39 @@
 // API keys that are kept in the store.
 import * as api from './api.js';
 import { h, show, ask, field, say } from './dom.js';
+import { Pager, counted } from './pager.js';
 
 export const title = 'Keys';
 
 let parts, keys;
+let wanted = ''; // what is searched for
+const pager = new Pager(draw);
 
 export function open(main) {
 	keys = null;
-	parts = { table: h('div', {}), tools: h('div', { class: 'tools' }) };
-	show(main, parts.tools, parts.table);
+	const search = h('input', {
+		type: 'search', value: wanted, placeholder: 'Key or application', 'aria-label': 'Search keys', autocomplete: 'off', spellcheck: 'false',
+		input: () => {
+			wanted = search.value.trim().toLowerCase();
+			pager.page = 0;
+			draw();
+		},
+	});
+	parts = {
+		table: h('div', {}), count: h('p', { class: 'count', role: 'status' }),
+		tools: h('div', { class: 'tools', hidden: true }, h('button', { type: 'button', class: 'primary', click: issue }, 'New key'), search),
+	};
+	parts.tools.append(parts.count);
+	show(main, parts.tools, parts.table, pager.open());
 }
 
 export async function refresh(signal) {
 	const got = [];
+	const began = performance.now();
 	try {
 		for (let after = null; ;) {
 			const page = await api.keysPage(after);
-			got.push(...(page.data.keys ?? page.data));
+			got.push(...page.data);
 			after = page.after;
 			if (!after) break;
 		}
@@ -29,12 +45,12 @@ export async function refresh(signal) {
 	if (signal.aborted) return null;
 	keys = got;
 	draw();
-	return null;
+	return Math.max(5000, 10 * (performance.now() - began));
 }
 
 // missing tells what to configure where keys are not kept in the store.
 function missing(e) {
-	show(parts.tools);
+	parts.tools.hidden = true;
 	show(parts.table, h('div', { class: 'card' },
 		h('p', {}, 'This gateway keeps no keys in its store, so none can be issued here. Its keys stand in its config, or in a file.'),
 		h('p', {}, 'To issue and revoke keys at run time, add a line to api_key_auth:'),
@@ -43,13 +59,16 @@ function missing(e) {
 }
 
 function draw() {
-	show(parts.tools,
-		h('button', { type: 'button', class: 'primary', 'data-key': 'new', click: issue }, 'New key'),
-		h('p', { class: 'count', role: 'status' }, `${keys.length.toLocaleString('en-US')} ${keys.length === 1 ? 'key' : 'keys'}`));
-	show(parts.table, keys.length ? h('table', { class: 'list keys' },
+	if (!keys) return;
+	parts.tools.hidden = false;
+	const found = wanted ? keys.filter((k) => k.id.toLowerCase().includes(wanted) || k.application.toLowerCase().includes(wanted)) : keys;
+	const count = counted(found.length, keys.length, 'key');
+	if (parts.count.textContent !== count) parts.count.textContent = count;
+	const shown = pager.of(found);
+	show(parts.table, shown.length ? h('table', { class: 'list keys' },
 		h('caption', { class: 'unseen' }, 'Keys'),
 		h('thead', {}, h('tr', {}, ['Key', 'Application', 'Group', 'Models', 'State'].map((t) => h('th', { scope: 'col' }, t)), h('td', {}))),
-		h('tbody', {}, keys.map(line))) : h('p', { class: 'quiet' }, 'There are no keys in the store yet.'));
+		h('tbody', {}, shown.map(line))) : h('p', { class: 'quiet' }, wanted ? 'None matches.' : 'There are no keys in the store yet.'));
 }
 
 function line(k) {
@@ -69,8 +88,7 @@ function state(k) {
 	const all = [];
 	if (k.disabled) all.push('disabled');
 	if (k.expires) all.push((Date.parse(k.expires) <= Date.now() ? 'expired ' : 'until ') + day(k.expires));
-	const until = k.previous_until ?? k.previous?.until;
-	if (until && Date.parse(until) > Date.now()) all.push(`the one before until ${day(until)}`);
+	if (k.previous_until) all.push(`old secret until ${day(k.previous_until)}`);
 	return all.join(', ') || 'active';
 }
 

@@ -72,14 +72,16 @@ function useOfShared(l, r, usage) {
 
 function useOfConsumers(l, r, usage) {
 	let near = 0, full = 0, all = 0;
+	// Members of a group are told by their limit.
+	const several = l.rules.filter((other) => other.rule === r.rule).length > 1;
 	for (const c of usage.consumers.values()) {
-		const row = c.rows.find((u) => u.instance === l.instance && u.rule === r.rule);
+		const row = c.rows.find((u) => u.instance === l.instance && u.rule === r.rule && (!several || String(u.limit) === String(r.limit)));
 		if (!row) continue;
 		all++;
 		if (row.share >= 1) full++;
 		else if (row.share >= 0.8) near++;
 	}
-	if (!full && !near) return h('span', { class: 'instance' }, all ? `${all.toLocaleString('en-US')} well below` : '');
+	if (!full && !near) return h('span', { class: 'instance' }, all ? `${all.toLocaleString('en-US')} below 80 %` : '');
 	return [full > 0 && h('span', { class: 'state full' }, `${full.toLocaleString('en-US')} used up`), near > 0 && h('span', { class: 'state near' }, `${near.toLocaleString('en-US')} above 80 %`)];
 }
 

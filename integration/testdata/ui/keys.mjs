@@ -35,7 +35,7 @@ export default async ({ url, args, open, shot, axe, equal, ok, until }) => {
 	await gone(second);
 	await until('the new secret works', async () => await chat({ ...args, key: second }) === 200);
 	equal(await chat({ ...args, key: first }), 200, 'the old one within its grace');
-	await key.getByText('the one before until').waitFor();
+	await key.getByText('old secret until').waitFor();
 	await shot(page, 'keys');
 
 	await key.getByRole('button', { name: /^Revoke/ }).click();

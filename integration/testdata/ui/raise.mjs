@@ -19,7 +19,7 @@ export default async ({ url, args, open, shot, equal, ok, until }) => {
 	const tokens = row(page, 'tokens per hour');
 	await tokens.getByText('own limit').waitFor();
 	await until('used', async () => (await tokens.locator('.amount').textContent()) === '180');
-	equal(await tokens.locator('.of').first().textContent(), '200own limit', 'limit');
+	equal(await tokens.locator('.of').first().textContent(), 'own limit200', 'limit');
 	await shot(page, 'raised');
 
 	// what makes no sense is said in the dialog, and nothing is changed

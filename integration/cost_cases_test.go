@@ -15,84 +15,61 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/costcase"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
-// costCase is a call as its provider answers it, the prices of its model and the exact
-// cost.
+// costCase is a call whose exact cost is known.
 type costCase struct {
-	ID, Provider, API, Model string
-	Key                      string `json:"price_key"`
-	Request, Response        map[string]any
-	Prices                   map[string]any
-	Reported                 string `json:"provider_reported"`
-	Want                     string `json:"expected_cost_usd"`
+	*costcase.Case
+	response object
 }
 
-func costCases(t *testing.T) []*costCase {
+func costCases(t *testing.T) (cases []*costCase) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "llmcost", "prices", "testdata", "cost.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases struct{ Rows []*costCase }
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := d.Decode(&cases); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range cases.Rows {
+	for _, c := range costcase.Read(t, filepath.Join("..", "llmcost", "prices", "testdata", "cost.json")) {
 		if c.API == "batch_line" { // a body like any other, served as the words say
 			c.API = "chat_completions"
-			c.Response["service_tier"] = "batch"
+			c.Response["service_tier"] = json.RawMessage(`"batch"`)
 		}
+		cases = append(cases, &costCase{c, decode(t, encode(c.Response))})
 	}
-	return cases.Rows
+	return cases
 }
 
 // object is JSON.
 type object = map[string]any
 
+// decode reads an object, whose numbers stay as they are written.
+func decode(t *testing.T, body []byte) (o object) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
 // merged is a document of an API with what a case says of it.
 func (c *costCase) merged(around object) object {
 	all := maps.Clone(around)
-	maps.Copy(all, c.Response)
+	maps.Copy(all, c.response)
 	return all
 }
 
 // document is the answer in one piece.
-func (c *costCase) document() (contentType string, body []byte) {
-	around := map[string]object{
-		"chat_completions": {
-			"object": "chat.completion", "model": c.Model,
-			"choices": []object{{"index": 0, "message": object{"content": "Hi"}, "finish_reason": "stop"}},
-		},
-		"responses":           {"object": "response", "status": "completed", "model": c.Model},
-		"images":              {},
-		"audio_transcription": {"text": "Hi"},
-		"embeddings":          {"object": "list", "model": c.Model, "data": []object{{"embedding": []float64{0.5}}}},
-		"messages":            {"type": "message", "model": c.Model, "content": []object{{"type": "text", "text": "Hi"}}, "stop_reason": "end_turn"},
-		"generate_content": {
-			"modelVersion": c.Model,
-			"candidates":   []object{{"content": object{"parts": []object{{"text": "Hi"}}}, "finishReason": "STOP"}},
-		},
-		"rerank":           {"id": "r", "results": []object{{"index": 0}}},
-		"ocr":              {"model": c.Model, "pages": []object{{"markdown": "Hi"}}},
-		"bedrock_converse": {"output": object{"message": object{"content": []object{{"text": "Hi"}}}}, "stopReason": "end_turn"},
-	}[c.API]
-	if c.API == "audio_speech" {
+func (c *costCase) document(t *testing.T) (contentType string, body []byte) {
+	t.Helper()
+	if body = c.Answer(t); body == nil {
 		return "audio/mpeg", []byte("\xff\xfb\x90\x00")
 	}
-	if c.API == "images" {
-		for i := range c.Response["data"].([]any) {
-			c.Response["data"].([]any)[i] = object{"b64_json": "aGk="}
-		}
-	}
-	return "application/json", encode(c.merged(around))
+	return "application/json", body
 }
 
 // stream is the answer in events; nil where the API has none.
-func (c *costCase) stream() (contentType string, body []byte) {
+func (c *costCase) stream(t *testing.T) (contentType string, body []byte) {
+	t.Helper()
 	const sse = "text/event-stream"
 	event := func(name string, v object) []byte {
 		if name != "" {
@@ -117,18 +94,18 @@ func (c *costCase) stream() (contentType string, body []byte) {
 			event("content_block_delta", object{"type": "content_block_delta", "index": 0, "delta": object{"type": "text_delta", "text": "Hi"}}),
 			event("message_delta", object{
 				"type": "message_delta", "delta": object{"stop_reason": "end_turn"},
-				"usage": object{"output_tokens": c.Response["usage"].(object)["output_tokens"]},
+				"usage": object{"output_tokens": c.response["usage"].(object)["output_tokens"]},
 			}),
 			event("message_stop", object{"type": "message_stop"}),
 		}, nil)
 	case "generate_content":
-		_, whole := c.document()
+		_, whole := c.document(t)
 		return sse, fmt.Appendf(nil, "data: %s\n\n", whole)
 	case "bedrock_converse":
 		return "application/vnd.amazon.eventstream", bytes.Join([][]byte{
 			amazonEvent("contentBlockDelta", object{"contentBlockIndex": 0, "delta": object{"text": "Hi"}}),
 			amazonEvent("messageStop", object{"stopReason": "end_turn"}),
-			amazonEvent("metadata", c.Response),
+			amazonEvent("metadata", c.response),
 		}, nil)
 	default:
 		return "", nil
@@ -164,34 +141,8 @@ func encode(v any) []byte {
 // request is the call: its path, and its body with a content type.
 func (c *costCase) request(t *testing.T, streamed bool) (path, contentType string, body []byte) {
 	t.Helper()
-	ask := object{}
-	maps.Copy(ask, c.Request)
-	question := []object{{"role": "user", "content": "hi"}}
-	switch c.API {
-	case "chat_completions":
-		path, ask["model"], ask["messages"] = "/v1/chat/completions", c.Model, question
-	case "responses":
-		path, ask["model"], ask["input"] = "/v1/responses", c.Model, "hi"
-	case "messages":
-		path, ask["model"], ask["messages"], ask["max_tokens"] = "/v1/messages", c.Model, question, 100
-	case "images":
-		path, ask["model"], ask["prompt"] = "/v1/images/generations", c.Model, "a cat"
-	case "embeddings":
-		path, ask["model"], ask["input"] = "/v1/embeddings", c.Model, "hi"
-	case "rerank":
-		path, ask["model"], ask["query"], ask["documents"] = "/v2/rerank", c.Model, "hi", []string{"a"}
-	case "ocr":
-		path, ask["model"] = "/v1/ocr", c.Model
-		ask["document"] = object{"type": "document_url", "document_url": "https://a.example/b.pdf"}
-	case "audio_speech":
-		path, ask["model"] = "/v1/audio/speech", c.Model
-		n, err := ask["input_characters"].(json.Number).Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
-		delete(ask, "input_characters")
-		ask["input"] = strings.Repeat("é", int(n))
-	case "audio_transcription":
+	path, ask := c.Path(), decode(t, c.Body(t))
+	if c.API == "audio_transcription" {
 		var form bytes.Buffer
 		w := multipart.NewWriter(&form)
 		if err := w.WriteField("model", c.Model); err != nil {
@@ -203,19 +154,15 @@ func (c *costCase) request(t *testing.T, streamed bool) (path, contentType strin
 		}
 		file.Write([]byte("\x00\x01\x02\x03"))
 		w.Close()
-		return "/v1/audio/transcriptions", w.FormDataContentType(), form.Bytes()
-	case "generate_content":
-		path, ask["contents"] = "/v1beta/models/"+c.Model+":generateContent", []object{{"parts": []object{{"text": "hi"}}}}
-		if streamed {
-			path = strings.Replace(path, ":generateContent", ":streamGenerateContent?alt=sse", 1)
-		}
-	case "bedrock_converse":
-		path, ask["messages"] = "/model/"+c.Model+"/converse", []object{{"role": "user", "content": []object{{"text": "hi"}}}}
-		if streamed {
-			path += "-stream"
-		}
+		return path, w.FormDataContentType(), form.Bytes()
 	}
-	if streamed && ask["model"] != nil {
+	switch {
+	case !streamed:
+	case c.API == "generate_content":
+		path = strings.Replace(path, ":generateContent", ":streamGenerateContent?alt=sse", 1)
+	case c.API == "bedrock_converse":
+		path += "-stream"
+	default:
 		ask["stream"] = true
 	}
 	return path, "application/json", encode(ask)
@@ -224,19 +171,8 @@ func (c *costCase) request(t *testing.T, streamed bool) (path, contentType strin
 // table writes the case's prices into a file, in LiteLLM's form.
 func (c *costCase) table(t *testing.T) string {
 	t.Helper()
-	row := object{"litellm_provider": c.Provider}
-	maps.Copy(row, c.Prices)
-	if c.API == "images" {
-		row["mode"] = "image_generation"
-	}
-	rows := object{c.Key: row}
-	if c.Key != c.Model && c.Key == "gpt-4o" { // the dated row has no prices of its own for the service
-		dated := maps.Clone(row)
-		maps.DeleteFunc(dated, func(name string, _ any) bool { return strings.HasSuffix(name, "_priority") })
-		rows[c.Model] = dated
-	}
 	file := filepath.Join(t.TempDir(), "prices.json")
-	if err := os.WriteFile(file, encode(rows), 0o600); err != nil {
+	if err := os.WriteFile(file, c.Table(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
@@ -246,7 +182,7 @@ func TestCallsCostWhatTheirProvidersBill(t *testing.T) {
 	for _, c := range costCases(t) {
 		t.Run(c.ID, func(t *testing.T) {
 			t.Run("whole", func(t *testing.T) { c.run(t, false) })
-			if _, events := c.stream(); events != nil {
+			if _, events := c.stream(t); events != nil {
 				t.Run("streamed", func(t *testing.T) { c.run(t, true) })
 			}
 		})
@@ -256,9 +192,9 @@ func TestCallsCostWhatTheirProvidersBill(t *testing.T) {
 // run sends the call through a gateway, and compares what it cost in the counter, in the
 // log and in the variables.
 func (c *costCase) run(t *testing.T, streamed bool) {
-	contentType, answer := c.document()
+	contentType, answer := c.document(t)
 	if streamed {
-		contentType, answer = c.stream()
+		contentType, answer = c.stream(t)
 	}
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -289,7 +225,7 @@ func (c *costCase) run(t *testing.T, streamed bool) {
 	switch {
 	case c.Reported != "":
 		status = "reported"
-	case c.API == "audio_speech", c.API == "images" && c.Response["usage"] == nil:
+	case c.API == "audio_speech", c.API == "images" && c.response["usage"] == nil:
 		status = "estimated" // sound and pictures say no tokens: something else is billed
 	}
 	line := g.logLine()

@@ -103,6 +103,85 @@ func TestSecondsOfRecordings(t *testing.T) { // 9
 	})
 }
 
+// What a header says of a video counts where the config trusts it, and nothing else does.
+func TestSecondsOfVideos(t *testing.T) { // 9
+	const (
+		rule = "video_seconds per day (qwen-vl)"
+		body = `{"model":"qwen-vl","max_tokens":5,"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`
+	)
+	eachStore(t, func(t *testing.T, start starter) {
+		q := start(t, "model qwen-vl {\nlimit 60 video_seconds per day\n}")
+		for i, tc := range []struct {
+			name   string
+			said   []string
+			status int
+			code   string
+			used   float64
+		}{
+			{"said", []string{"59.5"}, 200, "", 59.5},
+			{"said twice, and the same", []string{"5", "5.0"}, 200, "", 5},
+			{"contradicting", []string{"5", "6"}, 400, "invalid_duration", 0},
+			{"absent", nil, 400, "duration_unknown", 0},
+			{"empty", []string{""}, 400, "invalid_duration", 0},
+			{"negative", []string{"-5"}, 400, "invalid_duration", 0},
+			{"no number", []string{"NaN"}, 400, "invalid_duration", 0},
+			{"without end", []string{"Inf"}, 400, "invalid_duration", 0},
+			{"huge", []string{"99999999999999999999"}, 400, "invalid_duration", 0},
+			{"more than the limit", []string{"60.001"}, 400, "request_too_large", 0},
+		} {
+			r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("X-App", "video"+strconv.Itoa(i))
+			for _, value := range tc.said {
+				r.Header.Add("X-Video-Duration", value)
+			}
+			w := httptest.NewRecorder()
+			q.server.ServeHTTP(w, r)
+			if w.Code != tc.status || code(w) != tc.code {
+				t.Errorf("%s: got %d and %s", tc.name, w.Code, w.Body)
+			}
+			q.uses("video"+strconv.Itoa(i), rule, tc.used)
+		}
+	})
+}
+
+// Pictures count before the call, whichever API they are sent by.
+func TestPicturesAreCountedInRequestsOfEveryAPI(t *testing.T) {
+	const png = "iVBORw0KGgo="
+	q := quotasOf(t, "", "apis", "limit 9 images per day")
+	for i, tc := range []struct {
+		name, path, body string
+		pictures         float64
+	}{
+		{"chat", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://a.example/a.png"}},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + png + `"}}]}]}`, 2},
+		{"responses", "/v1/responses", `{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://a.example/a.png"},{"type":"input_image","file_id":"f"}]}]}`, 2},
+		{"anthropic", "/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + png + `"}}]}]}`, 1},
+		{"anthropic, of a tool", "/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"url","url":"https://a.example/a.png"}}]}]}]}`, 1},
+		{"gemini", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"` + png + `"}},{"inline_data":{"mime_type":"image/png","data":"` + png + `"}}]}]}`, 2},
+		{"bedrock", "/model/m/converse", `{"messages":[{"role":"user","content":[{"image":{"format":"png","source":{"bytes":"` + png + `"}}}]}]}`, 1},
+		{"ollama", "/api/chat", `{"model":"m","messages":[{"role":"user","content":"a","images":["` + png + `","` + png + `","` + png + `"]}]}`, 3},
+		{"ollama, without messages", "/api/generate", `{"model":"m","prompt":"a","images":["` + png + `"]}`, 1},
+		{"cohere", "/v2/chat", `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://a.example/a.png"}}]}]}`, 1},
+		{"none", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"image_url"}]}`, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			app, admitted := "sender"+strconv.Itoa(i), false
+			answer = func(w http.ResponseWriter, r *http.Request) error {
+				admitted = true
+				if held := q.counter(app, "images per day").Reserved; held != tc.pictures {
+					t.Errorf("%v pictures are held", held)
+				}
+				return chat(10, 5)(w, r)
+			}
+			want(t, q.do("POST", tc.path, tc.body, "X-App", app), 200)
+			if !admitted {
+				t.Error("the call went nowhere")
+			}
+			q.uses(app, "images per day", tc.pictures)
+		})
+	}
+}
+
 func TestDurationsOfClientsAreNotTrusted(t *testing.T) {
 	q := quotasOf(t, "", "untrusting", "limit 60 audio_seconds per day")
 	answer = reply(http.StatusOK, `{"text":"hello"}`)

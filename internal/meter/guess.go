@@ -6,22 +6,31 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 // Guesses of what pictures and speech count in tokens, where no answer says it. They are
 // rather too high than too low: what is guessed too low is free.
 const (
-	// squareLow, squareMedium and squareHigh are what gpt-image-1 counts for a picture of
-	// 1024×1024, by its quality, in OpenAI's table. Other sizes are in proportion.
+	// squareLow, squareMedium and squareHigh are what gpt-image-1 and its like count for a
+	// picture of 1024×1024, by its quality, in OpenAI's guide to image generation, whose
+	// table has 408, 1584 and 6240 for 1024×1536. Other sizes are in proportion.
 	squareLow    = 272
 	squareMedium = 1056
 	squareHigh   = 4160
+	// newSquareMedium and newSquareHigh are those of gpt-image-2, for which OpenAI shows
+	// what a picture costs: $0.053 and $0.211 at $30 for a million tokens. Of low quality
+	// it counts fewer than its elders, and of other sizes less than in proportion.
+	newSquareMedium = 1784
+	newSquareHigh   = 7034
 	square       = 1024 * 1024 // pixels
 	largest      = 1536 * 1024 // pixels of the largest that is made unless one is named
 
-	// tokensPerSpoken is how many tokens of sound speak a byte of text: gpt-4o-mini-tts
-	// speaks some 750 characters a minute, and counts 1,250 tokens for it.
+	// tokensPerSpoken is how many tokens of sound speak a byte of text. OpenAI puts
+	// gpt-4o-mini-tts at $0.015 a minute and at $12 for a million tokens: 1,250 tokens a
+	// minute. Who measured it had 4,096 letters spoken in 268 seconds, so that a letter
+	// took 1.4 tokens; speech that is slower takes more.
 	tokensPerSpoken = 2
 	// bytesPerCharacter bounds the bytes of a character that take longer to speak: an
 	// ideograph has three of them, and is a syllable.
@@ -29,17 +38,27 @@ const (
 	leastSpoken       = 64 // tokens
 )
 
-// imageTokens is what a picture counts in output tokens. Where a quality or size is not
-// named, vendors choose: it is then the dearest of what they choose from.
-func imageTokens(h *usage.Hints) int64 {
-	perSquare := int64(squareHigh)
+// imageTokens is what a picture of a model counts in output tokens. Where a quality or
+// size is not named, vendors choose: it is then the dearest of what they choose from.
+func imageTokens(model string, h *usage.Hints) int64 {
+	medium, perSquare := int64(squareMedium), int64(squareHigh)
+	if newer(model) {
+		medium, perSquare = newSquareMedium, newSquareHigh
+	}
 	switch strings.ToLower(h.ImageQuality) {
 	case "low":
 		perSquare = squareLow
 	case "medium", "standard":
-		perSquare = squareMedium
+		perSquare = medium
 	}
 	return (pixels(h.ImageSize)*perSquare + square - 1) / square
+}
+
+// newer tells whether a model is one of OpenAI's that count as gpt-image-2 does, or that
+// are not known yet: those before it are gpt-image-1 and -1.5.
+func newer(model string) bool {
+	version, ok := strings.CutPrefix(modelname.Normal(model), "gpt-image-")
+	return ok && !strings.HasPrefix(version, "1")
 }
 
 // pixels reads a size such as "1024x1536"; another word is taken for the largest.
@@ -56,9 +75,9 @@ func pixels(size string) int64 {
 	return int64(width * height)
 }
 
-// pictureTokens is what so many pictures count in output tokens.
-func pictureTokens(n int64, h *usage.Hints) int64 {
-	each := imageTokens(h)
+// pictureTokens is what so many pictures of a model count in output tokens.
+func pictureTokens(n int64, model string, h *usage.Hints) int64 {
+	each := imageTokens(model, h)
 	if n > math.MaxInt64/each {
 		return math.MaxInt64
 	}
@@ -87,14 +106,15 @@ func (c *Call) guessPictures(o *Outcome) (some bool) {
 			o.Other, some = slices.Clone(o.Other), true
 			u = &o.Other[i].Usage
 		}
-		u.Output = pictureTokens(u.Images, &c.Request.Hints)
+		u.Output = pictureTokens(u.Images, o.Other[i].Model, &c.Request.Hints)
 		u.ImageOut = u.Output
 	}
 	return some
 }
 
 // mostPartial is what the unfinished pictures of a stream count at most for each that is
-// finished, by OpenAI's word: three of a hundred tokens.
+// finished: `partial_images` is three at most, and OpenAI's guide counts a hundred tokens
+// for each.
 const mostPartial = 300
 
 // OutputWorst is the most that a call puts out which takes no cap, in tokens; ok is false
@@ -103,7 +123,7 @@ func (c *Call) OutputWorst() (tokens int64, ok bool) {
 	if c.Endpoint.API != usage.OpenAIImages {
 		return 0, false
 	}
-	return pictureTokens(c.Request.Choices, &c.Request.Hints) + mostPartial*c.Request.Choices, true
+	return pictureTokens(c.Request.Choices, c.Model(), &c.Request.Hints) + mostPartial*c.Request.Choices, true
 }
 
 // worstBytesPerSecond is how few bytes a second of a recording may take: Opus is

@@ -85,7 +85,7 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 			// pictures, of which the tokens were not told
 			o.Source = SourceEstimated
 			o.Usage.Input = max(o.Usage.Input, c.ExpectedInput())
-			o.Usage.Output = max(o.Usage.Output, pictureTokens(report.Usage.Images, &c.Request.Hints))
+			o.Usage.Output = max(o.Usage.Output, pictureTokens(report.Usage.Images, c.Model(), &c.Request.Hints))
 		case report.LacksInput():
 			o.Usage.Input, o.Source = c.ExpectedInput(), SourceEstimated
 		case !report.Failed:
@@ -177,7 +177,7 @@ func (c *Call) ExpectedOutput() int64 {
 	case !c.Endpoint.API.Generates():
 		return 0
 	case c.Endpoint.API == usage.OpenAIImages:
-		return pictureTokens(c.Request.Choices, &c.Request.Hints)
+		return pictureTokens(c.Request.Choices, c.Model(), &c.Request.Hints)
 	case c.speaks():
 		return spokenTokens(c.Request)
 	}

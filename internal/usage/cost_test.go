@@ -2,77 +2,35 @@ package usage
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/costcase"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
 // costCase is a call and the terms of its price: how much of what has a price.
-type costCase struct {
-	ID, API, Model string
-	Request        map[string]json.RawMessage
-	Response       map[string]json.RawMessage
-	Terms          map[string]string
-	CostUSD        string `json:"cost_usd"`
-}
+type costCase struct{ *costcase.Case }
 
 func costCases(t *testing.T) (cases []costCase) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "cost.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &cases); err != nil {
-		t.Fatal(err)
+	for _, c := range costcase.Read(t, filepath.Join("testdata", "cost.json")) {
+		cases = append(cases, costCase{c})
 	}
 	return cases
-}
-
-// costAPIs are the paths of the APIs, and what stands around the usage in their answers.
-var costAPIs = map[string]struct{ path, answer string }{
-	"chat_completions": {
-		"/v1/chat/completions",
-		`{"object":"chat.completion","model":%q,"choices":[{"index":0,"message":{"content":"Hi"},"finish_reason":"stop"}]}`,
-	},
-	"responses":           {"/v1/responses", `{"object":"response","status":"completed","model":%q}`},
-	"batch_line":          {"/v1/batches", `{"model":%q}`},
-	"images":              {"/v1/images/generations", `{"model":%q}`},
-	"audio_transcription": {"/v1/audio/transcriptions", `{"model":%q,"text":"Hi"}`},
-	"audio_speech":        {"/v1/audio/speech", ``},
-	"embeddings":          {"/v1/embeddings", `{"object":"list","model":%q,"data":[{"embedding":[0.5]}]}`},
-	"messages":            {"/v1/messages", `{"type":"message","model":%q,"content":[{"type":"text","text":"Hi"}]}`},
-	"generate_content": {
-		"/v1beta/models/m:generateContent",
-		`{"modelVersion":%q,"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}`,
-	},
-	"rerank":           {"/v2/rerank", `{"id":%q,"results":[{"index":0}]}`},
-	"ocr":              {"/v1/ocr", `{"model":%q,"pages":[{"markdown":"Hi"}]}`},
-	"bedrock_converse": {"/model/m/converse", `{"trace":%q,"output":{"message":{"content":[{"text":"Hi"}]}},"stopReason":"end_turn"}`},
 }
 
 // request is what the call asks for.
 func (c *costCase) request(t *testing.T) *Request {
 	t.Helper()
-	body := map[string]any{"model": c.Model}
-	for name, value := range c.Request {
-		body[name] = value
+	path := c.Path()
+	if c.API == "batch_line" {
+		path = "/v1/batches"
 	}
-	if n, ok := c.Request["input_characters"]; ok {
-		delete(body, "input_characters")
-		characters, _ := strconv.Atoi(string(n))
-		body["input"] = strings.Repeat("ü", characters-1) + "\U0001F30A"
-	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := ParseRequest(identify(t, http.MethodPost, costAPIs[c.API].path, nil), reqHeader, raw)
+	q, err := ParseRequest(identify(t, http.MethodPost, path, nil), reqHeader, c.Body(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,25 +40,7 @@ func (c *costCase) request(t *testing.T) *Request {
 // answers are the call's answer as a whole and, where the API has them, as a stream.
 func (c *costCase) answers(t *testing.T) (whole, stream string) {
 	t.Helper()
-	around := costAPIs[c.API].answer
-	if around == "" {
-		return "", ""
-	}
-	all := make(map[string]json.RawMessage)
-	if err := json.Unmarshal(fmt.Appendf(nil, around, c.Model), &all); err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range c.Response {
-		all[name] = value
-	}
-	if images, ok := all["data"]; ok && c.API == "images" {
-		all["data"] = json.RawMessage(strings.ReplaceAll(string(images), "{}", `{"b64_json":"aGk="}`))
-	}
-	raw, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole = string(raw)
+	whole = string(c.Answer(t))
 	switch c.API {
 	case "batch_line":
 		return `{"custom_id":"1","response":{"status_code":200,"body":` + whole + `}}`, ""
@@ -151,8 +91,12 @@ func (c *costCase) check(t *testing.T, r *Report, q *Request) {
 		}
 		return
 	}
+	var terms map[string]string
+	if err := json.Unmarshal(c.Terms, &terms); err != nil {
+		t.Fatal(err)
+	}
 	want := make(map[string]int64)
-	for what, units := range c.Terms {
+	for what, units := range terms {
 		if name, ok := costNames[what]; ok {
 			what = name
 		}

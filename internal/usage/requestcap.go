@@ -6,8 +6,10 @@ import (
 	"strings"
 )
 
-// newCapHosts are upstreams of the chat API that document max_completion_tokens.
-// Others ignore the member without a word: DeepSeek, Ollama and most servers of old.
+// newCapHosts are upstreams of the chat API that document max_completion_tokens: OpenAI,
+// Azure and Groq in their references and SDKs, xAI and OpenRouter beside a max_tokens that
+// they call deprecated, Cerebras in its SDK. Others ignore the member without a word, such
+// as DeepSeek, Ollama and most servers of old: to them the cap is sent under both names.
 var newCapHosts = [...]string{
 	"openai.com", "openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com",
 	"groq.com", "x.ai", "openrouter.ai", "cerebras.ai",

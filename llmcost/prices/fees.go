@@ -103,9 +103,11 @@ func (s *sums) addImages(c *Call, u *usage.Usage, n *buckets, p *picker, add fun
 	add(count, 0, false)
 }
 
-// mostImageTokens are the output tokens that OpenAI documents for an image of high
-// quality that is not square, the most of all.
-const mostImageTokens = 6240
+// mostImageTokens are the output tokens of an image of high quality at most, in the sizes
+// that OpenAI names: gpt-image-1 counts 6,240 for one of 1024×1536, and gpt-image-2, by
+// $0.211 at $30 for a million tokens, 7,034 for one of 1024×1024. One of 3584×2048, which
+// only gpt-image-2 makes and only who asks for it gets, may count more.
+const mostImageTokens = 7034
 
 // addSeconds adds what is charged by time: one rate for what was listened to, the
 // first of input's and output's that is not zero, and one for what was made.

@@ -216,21 +216,21 @@ func TestImagesWithoutTokensAreNeverFree(t *testing.T) {
 		status      Status
 	}{
 		{"of a size", "gpt-image-1", usage.Hints{ImageSize: "1536x1024", ImageQuality: "high"}, pictures, nil, "0.50", Calculated},
-		{"of any size", "gpt-image-1", usage.Hints{}, pictures, nil, "0.4992", Estimated},
-		{"of a size that has no price", "gpt-image-1-mini", usage.Hints{ImageSize: "1024x1024", ImageQuality: "high"}, pictures, nil, "0.09984", Estimated},
+		{"of any size", "gpt-image-1", usage.Hints{}, pictures, nil, "0.56272", Estimated},
+		{"of a size that has no price", "gpt-image-1-mini", usage.Hints{ImageSize: "1024x1024", ImageQuality: "high"}, pictures, nil, "0.112544", Estimated},
 		{
 			"of a tool that is not named", "gpt-5",
 			usage.Hints{},
 			tokens(100, 100),
 			[]usage.ModelUsage{{Usage: pictures}},
-			"0.500325", Estimated,
+			"0.563845", Estimated,
 		},
 		{
 			"of a tool that is named", "gpt-5",
 			usage.Hints{},
 			tokens(100, 100),
 			[]usage.ModelUsage{{Model: "gpt-image-1-mini", Usage: pictures}},
-			"0.100965", Estimated,
+			"0.113669", Estimated,
 		},
 		{
 			"tokens of a tool that is not named", "gpt-5",

@@ -62,6 +62,19 @@ func TestConsumersBreakerStopsItsHammeringAlone(t *testing.T) {
 	})
 }
 
+func TestErrorUnder200CountsAsWhatItStandsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := broken(t)
+		up := &script{steps: steps(replies(200, `{"error":{"code":429}}`))}
+		for range 3 {
+			do(h, up.serve, from(t, "a"))
+		}
+		if res := do(h, up.serve, from(t, "a")); res.Code != 429 || up.calls != 3 {
+			t.Errorf("got %d, the upstream %d calls", res.Code, up.calls)
+		}
+	})
+}
+
 func TestATrialThatFailsOpensTheBreakerAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := broken(t)
@@ -129,6 +142,8 @@ func TestUpstreamsBreaker(t *testing.T) {
 	}{
 		{"5xx", replies(503, "down"), true},
 		{"no connection", refuses, true},
+		{"an error under 200", replies(200, `{"error":{"code":503}}`), true},
+		{"a 429 under 200 is the consumer's", replies(200, `{"error":{"code":429}}`), false},
 		{"429 is the consumer's", replies(429, busy), false},
 		{"400 is the consumer's", replies(400, "no"), false},
 	} {

@@ -30,8 +30,8 @@ type tries struct {
 	creates  bool      // a second attempt may have what the first one has begun done twice
 	gate     *gate     // of the last attempt
 	kept     *answer   // the last that the client did not get
-	err      error   // of the last attempt that had no answer
-	last     failed
+	err      error     // of the last attempt that had no answer
+	last     lesson
 	blocked  time.Duration // the shortest wait of a route's breaker
 	left     bool          // the client has gone
 
@@ -41,6 +41,7 @@ type tries struct {
 // answer is a provider's that is kept from the client.
 type answer struct {
 	status int
+	failed int // what it stands for, where it is an error under status 200
 	header http.Header
 	body   []byte
 	again  time.Time // when the provider has room again; zero if it does not say
@@ -49,8 +50,8 @@ type answer struct {
 	passage *meter.Passage
 }
 
-// failed is what an attempt that failed says of the next one.
-type failed struct {
+// lesson is what an attempt that failed says of the next one.
+type lesson struct {
 	wait     time.Duration
 	asked    bool // the provider asks for the wait
 	hopeless bool // waiting does not help
@@ -147,7 +148,7 @@ func (t *tries) reroute(r *http.Request, ro *route) bool {
 // once makes the n-th attempt by a route. It is done unless another one may do better.
 func (t *tries) once(w http.ResponseWriter, r *http.Request, i, n int, next caddyhttp.Handler) (done bool, err error) {
 	ro := &t.h.routes[i]
-	t.last = failed{hopeless: true}
+	t.last = lesson{hopeless: true}
 	g := &gate{t: t, ResponseWriter: w, detour: i > 0}
 	t.gate = g
 	g.passage = t.call.Attempt(t.saved, g, r)
@@ -196,7 +197,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 			return true, err
 		}
 		t.judgeRoute(status)
-		t.err, t.last = err, failed{}
+		t.err, t.last = err, lesson{}
 		if !again {
 			t.judge(status)
 		}
@@ -209,7 +210,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 		return true, err
 	}
 	t.judgeRoute(status)
-	t.keep()
+	t.keep(status)
 	return false, nil
 }
 
@@ -263,16 +264,17 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 	return false, next.ServeHTTP(t.gate, t.gate.passage.Request())
 }
 
-// keep keeps the answer of the attempt that has just failed.
-func (t *tries) keep() {
+// keep keeps the answer of the attempt that has just failed, with the status that it
+// stands for.
+func (t *tries) keep(failed int) {
 	g, now := t.gate, time.Now()
 	if t.kept != nil {
 		t.call.Lose(t.kept.heard)
 	}
-	a := &answer{status: g.status, header: g.header, body: g.held, passage: g.passage}
+	a := &answer{status: g.status, failed: failed, header: g.header, body: g.held, passage: g.passage}
 	g.follow()
 	a.heard = t.call.Hear(g.status, g.header, g.held)
-	t.last = failed{hopeless: hopeless(a.header, a.body)}
+	t.last = lesson{hopeless: hopeless(a.header, a.body)}
 	if t.last.wait, t.last.asked = asked(a.header, a.body, now); t.last.asked {
 		a.again = now.Add(t.last.wait)
 	}
@@ -343,7 +345,7 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 	case a != nil:
 		t.call.Take(a.heard)
 		a.passage.Publish()
-		t.judge(a.status)
+		t.judge(a.failed)
 		a.send(w)
 		return nil
 	case t.left:

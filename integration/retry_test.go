@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,23 @@ func tooMany(w http.ResponseWriter, _ *http.Request) {
 func overloaded(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	io.WriteString(w, "event: error\ndata: {\"error\":{\"type\":\"overloaded_error\"}}\n\n")
+}
+
+func overloadedStatus(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(529) }
+
+// asked is the body of the first request; empty if none has arrived.
+func (u *upstream) asked() string {
+	if all := u.all(); len(all) > 0 {
+		return all[0].Body
+	}
+	return ""
+}
+
+// all are the requests that have arrived.
+func (u *upstream) all() []seen {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.requests)
 }
 
 // hangs answers nothing until the gateway gives up.
@@ -104,15 +122,18 @@ func TestChaos(t *testing.T) {
 		status  int
 		served  string
 		tokens  int64
+		atLeast time.Duration // two timeouts, or what the provider asks for
 	}{
 		{name: "the upstream is fine", primary: sixtyTokens, spare: cuts, status: 200, served: "primary", tokens: 60},
 		{name: "it refuses connections", spare: sixtyTokens, status: 200, served: "fallback 1", tokens: 60},
-		{name: "it hangs", primary: hangs, spare: sixtyTokens, status: 200, served: "fallback 1", tokens: 60},
+		{name: "it hangs", primary: hangs, spare: sixtyTokens, status: 200, served: "fallback 1", tokens: 60, atLeast: 600 * time.Millisecond},
 		{name: "it cuts", primary: cuts, spare: sixtyTokens, status: 200, served: "fallback 1", tokens: 60},
 		{name: "it cuts behind the header", primary: cutsLater, spare: sixtyTokens, status: 200, served: "fallback 1", tokens: 60},
 		{name: "it sends 200 with an error", primary: overloaded, spare: sixtyTokens, status: 200, served: "fallback 1", tokens: 60},
 		{name: "it flaps", primary: once(cuts, sixtyTokens), spare: cuts, status: 200, served: "primary", tokens: 60},
-		{name: "it refuses and the fallback too", primary: tooMany, spare: cuts, status: 429, served: "primary"},
+		{name: "it refuses and the fallback too", primary: tooMany, spare: cuts, status: 429, served: "primary", atLeast: time.Second},
+		{name: "it hangs and the fallback refuses", primary: hangs, spare: overloadedStatus, status: 529, served: "fallback 1", atLeast: 600 * time.Millisecond},
+		{name: "it sends 200 with an error and the fallback too", primary: overloaded, spare: overloaded, status: 200, served: "fallback 1"},
 		{name: "both are gone", spare: cuts, status: 502, served: "fallback 1"},
 		{name: "the proxy retries, too", primary: once(cuts, sixtyTokens), spare: cuts, options: " {\n lb_retries 1\n lb_retry_match {\n method POST\n }\n request_buffers 1MiB\n transport http {\n  response_header_timeout 300ms\n }\n}\n", status: 200, served: "primary", tokens: 60},
 		{name: "the proxy knows it to be down", primary: cuts, spare: sixtyTokens, options: " {\n fail_duration 1m\n unhealthy_status 5xx\n}\n", status: 200, served: "fallback 1", tokens: 60},
@@ -128,8 +149,13 @@ func TestChaos(t *testing.T) {
 				options = timeout
 			}
 			g := start(t, up, drainSite("2s", strings.ReplaceAll(routes, "{spare}", spare.addr)+"reverse_proxy {upstream}"+options))
+			begin := time.Now()
 			a := g.chat(keyA)
-			if a.Status != tt.status {
+			// the longest of them waits for two timeouts and half a second
+			if took := time.Since(begin); took < tt.atLeast || took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if a.Status != tt.status || tt.tokens > 0 && !strings.Contains(a.Body, "Hello there.") {
 				t.Errorf("got %d %s", a.Status, a.Body)
 			}
 			if tt.status == 429 && (a.Header.Get("Retry-After") == "" || !strings.Contains(a.Body, "slow down") || a.Header.Get("X-RateLimit-Ban-Level") != "") {
@@ -140,12 +166,15 @@ func TestChaos(t *testing.T) {
 				t.Errorf("logged %+v", l)
 			}
 			if spare.calls() > 0 {
-				if s := spare.last(); s.URI != "/spare/v1/chat/completions" || !strings.Contains(s.Body, `"model":"spare-model"`) {
+				want := strings.Replace(up.asked(), "gpt-4o-mini", "spare-model", 1)
+				if s := spare.last(); s.URI != "/spare/v1/chat/completions" || !strings.Contains(s.Body, `"model":"spare-model"`) || want != "" && s.Body != want || s.Header.Get("Content-Length") != fmt.Sprint(len(s.Body)) {
 					t.Errorf("the fallback got %s %s", s.URI, s.Body)
 				}
 			}
-			if up.calls() > 0 && !strings.Contains(up.last().Body, `"model":"gpt-4o-mini"`) {
-				t.Errorf("the upstream got %s", up.last().Body)
+			for _, s := range up.all() {
+				if s.URI != "/v1/chat/completions" || s.Body != up.asked() || !strings.Contains(s.Body, `"model":"gpt-4o-mini"`) {
+					t.Errorf("the upstream got %s %s", s.URI, s.Body)
+				}
 			}
 		})
 	}

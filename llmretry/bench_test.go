@@ -35,6 +35,27 @@ func BenchmarkNothingFails(b *testing.B) {
 	}
 }
 
+// TestNothingThatFailsCostsLittle bounds what llm_retry allocates for a call that succeeds
+// at once: a request with variables and placeholders of its own, above all.
+func TestNothingThatFailsCostsLittle(t *testing.T) {
+	const most = 70 // 55 with Go 1.26
+	h := newHandler(t, new(Handler))
+	up := replies(200, sixty)
+	allocs := func(next caddyhttp.HandlerFunc) float64 {
+		return testing.AllocsPerRun(200, func() {
+			l := &limiter{m: h.meter}
+			if err := l.serve(httptest.NewRecorder(), request(t.Context(), chatBody), next); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	without := allocs(up)
+	with := allocs(func(w http.ResponseWriter, r *http.Request) error { return h.ServeHTTP(w, r, up) })
+	if with-without > most {
+		t.Errorf("%.0f allocations with llm_retry, %.0f without", with, without)
+	}
+}
+
 // TestLargeRequestsAreNotCopied holds that another attempt sends the same memory.
 func TestLargeRequestsAreNotCopied(t *testing.T) {
 	const size = 20 << 20

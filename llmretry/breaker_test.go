@@ -10,8 +10,10 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 )
 
 // from is a request of an application.
@@ -56,6 +58,19 @@ func TestConsumersBreakerStopsItsHammeringAlone(t *testing.T) {
 		}
 		if res := do(h, up.serve, from(t, "a")); res.Code != 200 {
 			t.Errorf("after the trial: %d", res.Code)
+		}
+	})
+}
+
+func TestErrorUnder200CountsAsWhatItStandsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := broken(t)
+		up := &script{steps: steps(replies(200, `{"error":{"code":429}}`))}
+		for range 3 {
+			do(h, up.serve, from(t, "a"))
+		}
+		if res := do(h, up.serve, from(t, "a")); res.Code != 429 || up.calls != 3 {
+			t.Errorf("got %d, the upstream %d calls", res.Code, up.calls)
 		}
 	})
 }
@@ -127,6 +142,8 @@ func TestUpstreamsBreaker(t *testing.T) {
 	}{
 		{"5xx", replies(503, "down"), true},
 		{"no connection", refuses, true},
+		{"an error under 200", replies(200, `{"error":{"code":503}}`), true},
+		{"a 429 under 200 is the consumer's", replies(200, `{"error":{"code":429}}`), false},
 		{"429 is the consumer's", replies(429, busy), false},
 		{"400 is the consumer's", replies(400, "no"), false},
 	} {
@@ -179,4 +196,54 @@ func TestConsumersAreBounded(t *testing.T) {
 	if len(cs.byName) != mostConsumers || cs.recent.Len() != mostConsumers {
 		t.Errorf("%d and %d are known", len(cs.byName), cs.recent.Len())
 	}
+}
+
+func TestBreakersShowInMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := changes(t)
+		h := broken(t)
+		up := &script{steps: steps(replies(503, "down"))}
+		for i := range 3 {
+			do(h, up.serve, from(t, fmt.Sprint(i)))
+		}
+		limited := &script{steps: steps(replies(429, busy))}
+		one := broken(t)
+		for range 3 {
+			do(one, limited.serve, from(t, "a"))
+		}
+		time.Sleep(10*time.Second + 1)
+		up.steps = steps(replies(200, sixty))
+		do(h, up.serve, from(t, "b"))
+		after := changes(t)
+		for name, want := range map[string]float64{
+			"route open": 1, "route half_open": 1, "route closed": 1, "consumer open": 1, "consumer half_open": 0,
+		} {
+			if got := after[name] - before[name]; got != want {
+				t.Errorf("%s: %v, want %v", name, got, want)
+			}
+		}
+	})
+}
+
+// changes are the metric of breakers, by breaker and state.
+func changes(t *testing.T) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	if err := metrics.Process.Register(r); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]float64)
+	for _, f := range families {
+		if f.GetName() != "llm_breaker_changes_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			all[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	return all
 }

@@ -62,7 +62,9 @@ func (c *consumer) breaker(b *Breaker) *breaker {
 }
 
 // changed tells the metrics the state of a consumer's breaker.
-func changed(to gobreaker.State) { metrics.Process.BreakerChanged(metrics.BreakerConsumer, stateOf(to)) }
+func changed(to gobreaker.State) {
+	metrics.Process.BreakerChanged(metrics.BreakerConsumer, stateOf(to))
+}
 
 // stateOf is the state of a breaker in the words of the metrics.
 func stateOf(s gobreaker.State) metrics.BreakerState {

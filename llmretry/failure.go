@@ -121,7 +121,7 @@ var statuses = []struct {
 	{"insufficient_quota", http.StatusTooManyRequests},
 	{"resource_exhausted", http.StatusTooManyRequests},
 	{"throttl", http.StatusTooManyRequests},
-	{"overloaded", 529},
+	{"overloaded", statusOverloaded},
 	{"unavailable", http.StatusServiceUnavailable},
 	{"timeout", http.StatusGatewayTimeout},
 	{"deadline_exceeded", http.StatusGatewayTimeout},

@@ -1,11 +1,15 @@
 package llmretry
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
+	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
 // detour makes an upstream of the n-th fallback, from 1 on, as routes that were provisioned
@@ -95,4 +99,48 @@ func TestSignedRequestsKeepTheirModel(t *testing.T) {
 			t.Errorf("got %d after %d calls", res.Code, up.calls)
 		}
 	})
+}
+
+// fares is a pricer that tells for which model it was asked.
+type fares struct{ requested string }
+
+func (f *fares) Price(q *meter.Priced) (money.USD, meter.CostStatus) {
+	f.requested = q.Requested
+	return 1, meter.CostCalculated
+}
+func (*fares) Expect(*meter.Priced, int64, int64) (money.USD, bool) { return 0, true }
+func (*fares) Worst(*meter.Priced, int64, int64) (money.USD, bool)  { return 0, true }
+func (*fares) Denies(bool) bool                                     { return false }
+
+func TestFallbackIsPricedByTheModelThatItAsksFor(t *testing.T) {
+	deployment := func(w http.ResponseWriter, r *http.Request) error {
+		r.URL.Path = "/openai/deployments/spare/chat/completions"
+		return replies(200, sixty)(w, r)
+	}
+	for _, tt := range []struct {
+		name    string
+		primary caddyhttp.HandlerFunc
+		model   string
+		spare   caddyhttp.HandlerFunc
+		want    string
+	}{
+		{"the route behind, by the client's name", deployment, "", nil, "gpt-5"},
+		{"a model of its own", replies(503, ""), "spare", replies(200, sixty), "spare"},
+		{"a path that names one", replies(503, ""), "", deployment, "spare"},
+		{"neither", replies(503, ""), "", replies(200, sixty), "gpt-5"},
+		{"the kept answer of the route behind", replies(503, `{"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`), "spare", refuses, "gpt-5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHandler(t, &Handler{Attempts: 1, Fallbacks: []*Fallback{{Model: tt.model, Routes: make(caddyhttp.RouteList, 1)}}})
+				detour(h, 1, &script{steps: steps(tt.spare)})
+				r, f := request(t.Context(), chatBody), new(fares)
+				h.meter.Call(r).Price(f)
+				do(h, tt.primary, r)
+				if f.requested != tt.want {
+					t.Errorf("priced as %q, want %q", f.requested, tt.want)
+				}
+			})
+		})
+	}
 }

@@ -26,6 +26,7 @@ type gate struct {
 	http.ResponseWriter
 	t       *tries
 	passage *meter.Passage
+	detour  bool // a fallback's
 
 	mode   mode
 	peek   peek
@@ -68,7 +69,7 @@ func (g *gate) WriteHeader(status int) {
 	}
 	g.status = status
 	switch {
-	case g.t.h.retryable(status):
+	case g.t.retryable(status):
 		g.mode = holding
 	case status == http.StatusOK:
 		if g.peek = peekInto(g.Header()); g.peek != nil {
@@ -103,8 +104,17 @@ func peekInto(h http.Header) peek {
 func (g *gate) pass() {
 	g.mode = passing
 	g.t.judge(g.status)
+	g.follow()
 	g.passage.Publish()
 	g.ResponseWriter.WriteHeader(g.status)
+}
+
+// follow has a fallback's answer priced by the model that its routes ask for. The
+// client's own name, and what it costs, is that of the route behind.
+func (g *gate) follow() {
+	if g.detour {
+		g.t.call.Follow(g.passage)
+	}
 }
 
 // Write passes a piece on, or holds it back.
@@ -121,7 +131,7 @@ func (g *gate) Write(p []byte) (int, error) {
 			all = slices.Concat(g.held, p)
 		}
 		switch v, status := g.peek(all); {
-		case v == content, v == failure && status != 0 && !g.t.h.retryable(status):
+		case v == content, v == failure && status != 0 && !g.t.retryable(status):
 			return g.letGo(p)
 		case v == failure:
 			g.mode, g.failed = holding, status
@@ -197,7 +207,7 @@ func (g *gate) finish() (status int, err error) {
 		case g.failed == 0:
 			g.failed = errorStatus(g.held)
 		}
-		if g.t.h.retryable(g.failed) {
+		if g.t.retryable(g.failed) {
 			return g.failed, nil
 		}
 	}

@@ -3,7 +3,6 @@
 package llmretry
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -89,7 +88,7 @@ const (
 	defaultWait     = 10 * time.Second
 )
 
-var defaultOn = []int{429, 500, 502, 503, 504, 529}
+var defaultOn = []int{429, 500, 502, 503, 504, statusOverloaded}
 
 // id is by what answers, logs and metrics name the handler that refused.
 const id = "llm_retry"
@@ -219,21 +218,6 @@ func (*Handler) refuse(w http.ResponseWriter, r *http.Request, call *meter.Call,
 
 // retryable tells whether another attempt may change a status.
 func (h *Handler) retryable(status int) bool { return slices.Contains(h.On, status) }
-
-// retryableError tells whether another attempt may change an error, which is that of
-// handlers that have not answered.
-func (h *Handler) retryableError(err error) (status int, again bool) {
-	var he caddyhttp.HandlerError
-	status = http.StatusInternalServerError
-	if errors.As(err, &he) && he.StatusCode != 0 {
-		status = he.StatusCode
-	}
-	switch status {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return status, true // so reverse_proxy tells that it got no answer
-	}
-	return status, h.retryable(status)
-}
 
 // prices tells whether a handler in routes says what calls cost.
 func prices(routes caddyhttp.RouteList) bool {

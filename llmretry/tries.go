@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
@@ -26,10 +27,11 @@ type tries struct {
 	caller   *consumer
 	saved    *meter.Saved
 	deadline time.Time // of the client; zero if it has none
+	creates  bool      // a second attempt may have what the first one has begun done twice
 	gate     *gate     // of the last attempt
 	kept     *answer   // the last that the client did not get
-	err      error   // of the last attempt that had no answer
-	last     failed
+	err      error     // of the last attempt that had no answer
+	last     lesson
 	blocked  time.Duration // the shortest wait of a route's breaker
 	left     bool          // the client has gone
 
@@ -39,6 +41,7 @@ type tries struct {
 // answer is a provider's that is kept from the client.
 type answer struct {
 	status int
+	failed int // what it stands for, where it is an error under status 200
 	header http.Header
 	body   []byte
 	again  time.Time // when the provider has room again; zero if it does not say
@@ -47,8 +50,8 @@ type answer struct {
 	passage *meter.Passage
 }
 
-// failed is what an attempt that failed says of the next one.
-type failed struct {
+// lesson is what an attempt that failed says of the next one.
+type lesson struct {
 	wait     time.Duration
 	asked    bool // the provider asks for the wait
 	hopeless bool // waiting does not help
@@ -57,8 +60,12 @@ type failed struct {
 // errCut is the error of an answer that ended before the client had anything of it.
 var errCut = errors.New("the upstream broke its answer off")
 
-// statusClientGone is what reverse_proxy notes when the client has hung up.
-const statusClientGone = 499
+const (
+	// statusClientGone is what reverse_proxy notes when the client has hung up.
+	statusClientGone = 499
+	// statusOverloaded is Anthropic's for a service without room.
+	statusOverloaded = 529
+)
 
 func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	h := t.h
@@ -85,7 +92,7 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		t.call.Tried(h.routes[0].name)
 		return t.next.ServeHTTP(w, r)
 	}
-	t.saved, t.deadline = t.call.Save(w, r), deadline(r, time.Now())
+	t.saved, t.deadline, t.creates = t.call.Save(w, r), deadline(r, time.Now()), t.call.Creates()
 	for i := range h.routes {
 		if done, err := t.way(w, r, i); done {
 			if t.kept != nil {
@@ -141,8 +148,8 @@ func (t *tries) reroute(r *http.Request, ro *route) bool {
 // once makes the n-th attempt by a route. It is done unless another one may do better.
 func (t *tries) once(w http.ResponseWriter, r *http.Request, i, n int, next caddyhttp.Handler) (done bool, err error) {
 	ro := &t.h.routes[i]
-	t.last = failed{hopeless: true}
-	g := &gate{t: t, ResponseWriter: w}
+	t.last = lesson{hopeless: true}
+	g := &gate{t: t, ResponseWriter: w, detour: i > 0}
 	t.gate = g
 	g.passage = t.call.Attempt(t.saved, g, r)
 	if ro.model != "" && !t.reroute(g.passage.Request(), ro) {
@@ -185,12 +192,12 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 	case g.mode == passing:
 		return true, err
 	case err != nil:
-		status, again := t.h.retryableError(err)
+		status, again := t.retryableError(err)
 		if t.gone(r) {
 			return true, err
 		}
 		t.judgeRoute(status)
-		t.err, t.last = err, failed{}
+		t.err, t.last = err, lesson{}
 		if !again {
 			t.judge(status)
 		}
@@ -203,8 +210,41 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 		return true, err
 	}
 	t.judgeRoute(status)
-	t.keep()
+	t.keep(status)
 	return false, nil
+}
+
+// retryable tells whether another attempt may change a status, and may be made: what
+// somebody pays for is not to be begun twice.
+func (t *tries) retryable(status int) bool {
+	if !t.h.retryable(status) {
+		return false
+	}
+	switch status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:
+		return true // nothing was done
+	}
+	return !t.creates
+}
+
+// retryableError tells the same of an error, which is that of handlers that have not
+// answered, and the status that it stands for.
+func (t *tries) retryableError(err error) (status int, again bool) {
+	var he caddyhttp.HandlerError
+	status = http.StatusInternalServerError
+	if errors.As(err, &he) && he.StatusCode != 0 {
+		status = he.StatusCode
+	}
+	var undialled reverseproxy.DialError
+	switch {
+	case errors.As(err, &undialled):
+		return status, true
+	case t.creates:
+		return status, status == http.StatusServiceUnavailable // so reverse_proxy tells that there is no upstream to ask
+	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+		return status, true // so reverse_proxy tells that it got no answer
+	}
+	return status, t.h.retryable(status)
 }
 
 // run runs the handlers behind. An answer that breaks off before the client has anything of
@@ -224,15 +264,17 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 	return false, next.ServeHTTP(t.gate, t.gate.passage.Request())
 }
 
-// keep keeps the answer of the attempt that has just failed.
-func (t *tries) keep() {
+// keep keeps the answer of the attempt that has just failed, with the status that it
+// stands for.
+func (t *tries) keep(failed int) {
 	g, now := t.gate, time.Now()
 	if t.kept != nil {
 		t.call.Lose(t.kept.heard)
 	}
-	a := &answer{status: g.status, header: g.header, body: g.held, passage: g.passage}
+	a := &answer{status: g.status, failed: failed, header: g.header, body: g.held, passage: g.passage}
+	g.follow()
 	a.heard = t.call.Hear(g.status, g.header, g.held)
-	t.last = failed{hopeless: hopeless(a.header, a.body)}
+	t.last = lesson{hopeless: hopeless(a.header, a.body)}
 	if t.last.wait, t.last.asked = asked(a.header, a.body, now); t.last.asked {
 		a.again = now.Add(t.last.wait)
 	}
@@ -303,7 +345,7 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 	case a != nil:
 		t.call.Take(a.heard)
 		a.passage.Publish()
-		t.judge(a.status)
+		t.judge(a.failed)
 		a.send(w)
 		return nil
 	case t.left:

@@ -3,6 +3,8 @@ package llmretry
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 )
 
 func TestCallsAreTriedAgain(t *testing.T) {
@@ -204,4 +207,71 @@ func TestLongBodiesThatNobodyReadsAreNotHeld(t *testing.T) {
 			t.Errorf("%d calls, got %d", up.calls, res.Code)
 		}
 	})
+}
+
+func TestWhatGoesOnAfterItsAnswerIsNotBegunTwice(t *testing.T) {
+	undialled := func(http.ResponseWriter, *http.Request) error {
+		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("refused")))
+	}
+	ok := replies(200, `{"id":"x"}`)
+	for _, tt := range []struct {
+		name  string
+		first caddyhttp.HandlerFunc
+		calls int
+	}{
+		{"no room", replies(429, busy), 2},
+		{"overloaded", replies(529, "{}"), 2},
+		{"no connection", undialled, 2},
+		{"a server error", replies(500, "{}"), 1},
+		{"a timeout", replies(504, "{}"), 1},
+		{"a connection that broke", refuses, 1},
+		{"an answer that broke off", breaks(), 1},
+	} {
+		for _, of := range []struct{ path, body string }{{"/v1/batches", `{"input_file_id":"f"}`}, {"/v1/responses", `{"model":"gpt-5","input":"x","background":true}`}} {
+			t.Run(tt.name+" of "+of.path, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					up, spare := &script{steps: steps(tt.first, ok)}, &script{steps: steps(ok)}
+					h := newHandler(t, &Handler{Fallbacks: []*Fallback{{Routes: make(caddyhttp.RouteList, 1)}}})
+					detour(h, 1, spare)
+					r := request(t.Context(), of.body)
+					r.URL.Path = of.path
+					do(h, up.serve, r)
+					if n := up.calls + spare.calls; n != tt.calls {
+						t.Errorf("it is begun %d times", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestOutsideSeesTheAttemptThatServed(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		steps []caddyhttp.HandlerFunc
+		want  string
+	}{
+		{"the last", steps(replies(503, ""), replies(200, sixty)), "2"},
+		{"the answer that was kept", steps(replies(503, ""), refuses, refuses), "1"},
+		{"the last error", steps(refuses), "3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := &script{steps: tt.steps}
+				r := request(t.Context(), chatBody)
+				do(newHandler(t, new(Handler)), func(w http.ResponseWriter, r *http.Request) error {
+					repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+					if got, known := repl.GetString("upstream"); known {
+						t.Errorf("an attempt knows the upstream of another: %s", got)
+					}
+					repl.Set("upstream", fmt.Sprint(up.calls+1))
+					return up.serve(w, r)
+				}, r)
+				repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+				if got, _ := repl.GetString("upstream"); got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
 }

@@ -114,6 +114,26 @@ func (c *Call) Tried(route string) {
 	c.attempts.by = route
 }
 
+// Creates tells whether the call has something begun that goes on when it has been
+// answered, such as a batch: to send it again may have it done, and paid for, twice.
+func (c *Call) Creates() bool {
+	return c.writes && c.Endpoint.Class == usage.Unmetered || c.Request != nil && c.Request.Background
+}
+
+// Follow notes that a route leads to another model than the request named: where a path
+// names the model, that is what the upstream is asked for.
+func (c *Call) Follow(p *Passage) {
+	r := p.Request()
+	if c.Request == nil || c.attempts.routed != nil {
+		return
+	}
+	if model := usage.Identify(r.Method, r.URL, r.Header).Model; model != "" && model != c.Model() {
+		q := *c.Request
+		q.Model = model
+		c.attempts.routed = &q
+	}
+}
+
 // Idle notes that the client went while no upstream was at work for it: the call costs
 // nothing but what its attempts report.
 func (c *Call) Idle() { c.attempts.idle = true }

@@ -2,7 +2,9 @@
 # make run     build, and start Caddyfile.example
 # make test    every test, with the race detector
 # make lint    what CI checks besides
-# make bench   every benchmark
+# make bench   what calls cost beside plain Caddy, in some six minutes once it is built; RUN=<regexp> for
+#              some of the scenarios, TIMES=<n> for longer or shorter ones
+# make microbench  every benchmark of the packages
 # make fuzz    every fuzz target, FUZZTIME each
 # make generate  the built-in price table, from the npm package that it is made of
 # make clean   take out what the others made
@@ -17,7 +19,7 @@ FUZZTIME      ?= 30s
 TAGS := -tags nobadger,nomysql,nopgx
 export XCADDY_GO_BUILD_FLAGS := -ldflags "-w -s" $(TAGS)
 
-SOURCES := go.mod go.sum $(shell find . \( -name .git -o -name bin -o -name node_modules -o -name testdata \) -prune \
+SOURCES := go.mod go.sum $(shell find . \( -name .git -o -name bin -o -name node_modules -o -name testdata -o -path ./bench \) -prune \
 	-o -type f -name '*.go' ! -name '*_test.go' -print)
 
 # Real SDK clients, for the tests that use them.
@@ -39,7 +41,7 @@ endif
 PROGRAMS := $(if $(shell command -v redis-server 2>/dev/null),,redis-server) \
 	$(if $(shell command -v chromium || command -v chromium-browser || command -v google-chrome),,chromium)
 
-.PHONY: build run test lint bench fuzz generate clean redis-server chromium
+.PHONY: build run test lint bench microbench fuzz generate clean redis-server chromium
 
 build: bin/caddy
 
@@ -52,6 +54,7 @@ run: build
 test: $(SDK_READY) $(BROWSER_READY) $(PROGRAMS)
 	go build -C integration/gosdk -o /dev/null . # or the test that runs it would wait for its compiling
 	go test $(TAGS) -race -shuffle=on ./...
+	go test -C bench $(TAGS) -shuffle=on ./... # without the race detector, which allocates
 
 $(SDK)/node_modules/.package-lock.json: $(SDK_LOCK)
 	npm ci --prefix $(SDK) --no-audit --no-fund
@@ -76,10 +79,17 @@ lint: build
 	go vet $(TAGS) ./...
 	$(if $(NPM),go run ./llmcost/prices/internal/gen -dir llmcost/prices -check)
 	go run $(GOLANGCI_LINT) run
+	go -C bench mod tidy -diff
+	cd bench && go run $(GOLANGCI_LINT) run --config ../.golangci.yml
 	bin/caddy fmt --diff Caddyfile.example >/dev/null
 	bin/caddy validate --config Caddyfile.example
 
+# A module of its own keeps what it compares with out of the go.mod of users.
 bench:
+	go build -C bench $(TAGS) -o ../bin/bench .
+	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(TIMES),-times $(TIMES))
+
+microbench:
 	go test $(TAGS) -run '^$$' -bench . -benchmem ./...
 
 fuzz:

@@ -33,7 +33,20 @@ type Scenario struct {
 	Pairs   int
 	// Consumers is how many there are, 1 by default.
 	Consumers int
+	// Target is what the figures should not exceed.
+	Target Target
 }
+
+// Target bounds the figures of a scenario; 0 is no bound.
+type Target struct {
+	// CPU, P50 and P99 are ratios; Slower is that of calls in a second, the other's by ours.
+	CPU, P50, P99, Slower float64
+	// Allocs is for a call, Event in microseconds, Memory in KiB for a stream.
+	Allocs, Event, Memory float64
+}
+
+// latency is the target of calls that come one after the other.
+var latency = Target{P50: 1.10, P99: 1.2}
 
 const (
 	small  = 1 << 10
@@ -49,20 +62,20 @@ var scenarios = []Scenario{
 	{Name: "caddy-ratelimit", Site: RateLimit, Size: small, Workers: 8},
 	{Name: "limit of requests, caddy-ratelimit", Site: Requests, Against: RateLimit, Size: small, Workers: 8},
 	{Name: "limit of tokens", Site: Tokens, Size: small, Workers: 8},
-	{Name: "full", Site: Full, Size: small, Workers: 8},
-	{Name: "full, 1 at a time", Site: Full, Size: small, Workers: 1},
+	{Name: "full", Site: Full, Size: small, Workers: 8, Target: Target{CPU: 1.12, P50: 1.10, P99: 1.2, Slower: 1 / 0.92, Allocs: 40}},
+	{Name: "full, 1 at a time", Site: Full, Size: small, Workers: 1, Target: latency},
 	{Name: "full, 64 at a time", Site: Full, Size: small, Workers: 64},
 	{Name: "full, 500 at a time", Site: Full, Size: small, Workers: 500},
-	{Name: "full, 500 calls a second", Site: Full, Size: small, Workers: 64, Rate: 500},
+	{Name: "full, 500 calls a second", Site: Full, Size: small, Workers: 64, Rate: 500, Target: latency},
 	{Name: "full, access log", Site: Full, Size: small, Workers: 8, AccessLog: true},
-	{Name: "full, 20 KB", Site: Full, Size: medium, Workers: 8},
+	{Name: "full, 20 KB", Site: Full, Size: medium, Workers: 8, Target: Target{CPU: 1.15}},
 	{Name: "full, 1 MB", Site: Full, Size: large, Workers: 8},
 	{Name: "full, Redis", Site: Full, Size: small, Workers: 8, Redis: true},
 	{Name: "full, Redis, 20 KB, 64 at a time", Site: Full, Size: medium, Workers: 64, Redis: true},
 	{Name: "full, 1,000 consumers", Site: Full, Size: small, Workers: 8, Consumers: 1000},
 	{Name: "full, 1,000,000 consumers", Site: Full, Size: small, Workers: 8, Consumers: 1_000_000},
 	{Name: "full, 64 streams", Site: Full, Size: small, Events: 200, Pace: 10 * time.Millisecond, Workers: 64, Pairs: 3},
-	{Name: "full, 500 streams", Site: Full, Size: small, Events: 200, Pace: 40 * time.Millisecond, Workers: 500, Pairs: 2},
+	{Name: "full, 500 streams", Site: Full, Size: small, Events: 200, Pace: 40 * time.Millisecond, Workers: 500, Pairs: 2, Target: Target{CPU: 1.06, Event: 1.2, Memory: 8}},
 	{Name: "full, 500 streams that ask for usage", Site: Full, Size: small, Events: 200, Pace: 40 * time.Millisecond, Workers: 500, Pairs: 2, Asked: true},
 }
 

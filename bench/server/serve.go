@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"unsafe"
 )
 
 // Order is what a process is asked for.
@@ -24,7 +25,8 @@ type Order struct {
 	Seed int `json:"seed,omitempty"`
 	// Collect has garbage collected, so that Heap is what lives.
 	Collect bool `json:"collect,omitempty"`
-	// Ballast is memory to hold from now on, in bytes, which is nothing but there.
+	// Ballast is memory to hold from now on, in bytes: objects that point at each other,
+	// which cost a collector as much as those of a program do.
 	Ballast int `json:"ballast,omitempty"`
 	// Profile is a file to write a processor profile to, from now until the next order
 	// that names one; `-` ends it.
@@ -52,7 +54,7 @@ func obey(addr string, seed func(consumers int) error, in io.Reader, out io.Writ
 	if err := enc.Encode(Answer{Addr: addr}); err != nil {
 		return err
 	}
-	var held []byte
+	var held []*brick
 	var profile *os.File
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var o Order
@@ -64,7 +66,7 @@ func obey(addr string, seed func(consumers int) error, in io.Reader, out io.Writ
 			profile, err = switchProfile(profile, o.Profile)
 		}
 		if o.Ballast > 0 {
-			held = make([]byte, o.Ballast)
+			held = ballast(o.Ballast)
 		}
 		if o.Collect {
 			runtime.GC()
@@ -82,6 +84,20 @@ func obey(addr string, seed func(consumers int) error, in io.Reader, out io.Writ
 	}
 	runtime.KeepAlive(held)
 	return nil
+}
+
+// brick is a piece of ballast.
+type brick struct {
+	beside *brick
+	_      [120]byte
+}
+
+func ballast(bytes int) []*brick {
+	bricks := make([]*brick, bytes/int(unsafe.Sizeof(brick{})+unsafe.Sizeof(&brick{})))
+	for i := range bricks {
+		bricks[i] = &brick{beside: bricks[max(i-1, 0)]}
+	}
+	return bricks
 }
 
 func switchProfile(old *os.File, name string) (*os.File, error) {

@@ -24,7 +24,7 @@ type share struct {
 
 // choose finds the rules that a call has to fit in.
 func (e *entry) choose(r *http.Request, call *meter.Call, set *ruleset, entity store.Entity, known bool) (*Refusal, error) {
-	e.rules = append(e.rulesBuf[:0], set.rules...)
+	e.rules = append(e.rules[:0], set.rules...)
 	if len(set.blocks) == 0 && !e.l.unlisted(set) {
 		return nil, nil
 	}

@@ -66,7 +66,11 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	if uncounted(call) {
 		return nil, nil
 	}
-	q := &quote{pricer: p, of: call, call: call.Priced(), choices: max(call.Request.Choices, 1)}
+	q := w.room
+	if q == nil {
+		q = new(quote)
+	}
+	q.pricer, q.of, q.call, q.choices = p, call, call.Priced(), max(call.Request.Choices, 1)
 	q.call.Host = host
 	q.models = append(append(q.modelsBuf[:0], q.call.Requested), call.Request.OtherModels...)
 

@@ -31,17 +31,74 @@ type entry struct {
 	// enrolled are the models that have their counters since this call
 	enrolled []enrolment
 
-	// room for what the store is asked and told, which would be allocated call by call
 	reservation store.Reservation
-	rulesBuf    [inline]*rule
-	resultsBuf  [inline]store.Result
-	takesBuf    [inline]store.Take
-	actualBuf   [inline]int64
+	actual      []int64 // by rule, what is settled
+	quoteRoom   *quote  // for the quote; nil where it is to be allocated
+}
+
+// newEntry returns an entry with room for n rules, as a rule: it is one piece of memory
+// then.
+func newEntry(l *Limiter, n int) *entry {
+	switch {
+	case n <= 1 && l.dollars:
+		var e struct {
+			entry
+			quote quote
+			room  struct {
+				rules   [1]*rule
+				results [1]store.Result
+				takes   [1]store.Take
+				actual  [1]int64
+			}
+		}
+		e.quoteRoom = &e.quote
+		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+	case n <= 1:
+		var e struct {
+			entry
+			room struct {
+				rules   [1]*rule
+				results [1]store.Result
+				takes   [1]store.Take
+				actual  [1]int64
+			}
+		}
+		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+	case n == 2:
+		var e struct {
+			entry
+			room struct {
+				rules   [2]*rule
+				results [2]store.Result
+				takes   [2]store.Take
+				actual  [2]int64
+			}
+		}
+		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+	default:
+		var e struct {
+			entry
+			room struct {
+				rules   [inline]*rule
+				results [inline]store.Result
+				takes   [inline]store.Take
+				actual  [inline]int64
+			}
+		}
+		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+	}
+}
+
+// with sets what an entry has room in.
+func (e *entry) with(l *Limiter, rules []*rule, results []store.Result, takes []store.Take, actual []int64) *entry {
+	e.l, e.rules, e.results, e.actual = l, rules, results, actual
+	e.reservation.Takes = takes
+	return e
 }
 
 // admit has the store take what the call wants of all rules, or of none.
 func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted *entry, f *Refusal, err error) {
-	e := &entry{l: l}
+	e := newEntry(l, who.set.usual())
 	defer func() {
 		if admitted == nil {
 			e.enrol(false)
@@ -64,17 +121,14 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 		return nil, f, nil
 	}
 	if l.dollars {
+		w.room = e.quoteRoom
 		if w.quote, f = l.quote(call, &w); f != nil {
 			return nil, f, nil
 		}
 	}
 	e.quote, e.media = w.quote, w.media
 	takes := e.takes(call, &w)
-	e.results = e.resultsBuf[:]
-	if len(takes) > inline {
-		e.results = make([]store.Result, len(takes))
-	}
-	e.results = e.results[:len(takes)]
+	e.results = slices.Grow(e.results, len(takes))[:len(takes)]
 
 	leases := l.app.Leases()
 	res := &e.reservation
@@ -116,7 +170,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 
 // takes is what the call wants of the rules that were chosen.
 func (e *entry) takes(call *meter.Call, w *wants) []store.Take {
-	takes := e.takesBuf[:0]
+	takes := e.reservation.Takes[:0]
 	e.free = uncounted(call)
 	for i, ru := range e.rules {
 		switch {
@@ -204,7 +258,7 @@ func (e *entry) Cancel() {
 func (e *entry) end(amount func(i int) int64) {
 	e.watch.track.settle(1)
 	defer e.watch.track.settle(-1)
-	actual := e.actualBuf[:0]
+	actual := e.actual[:0]
 	for i := range e.rules {
 		actual = append(actual, amount(i))
 		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)

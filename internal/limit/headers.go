@@ -167,14 +167,14 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 		h[hLimitRequests] = limitValue(requests)
 		f.text = strconv.AppendInt(f.text, requests.left(), 10)
 		f.end(hRemainingRequests)
-		f.text = append(f.text, span(requests.result.ResetAt.Sub(now))...)
+		f.text = appendSpan(f.text, requests.result.ResetAt.Sub(now))
 		f.end(hResetRequests)
 	}
 	if tokens != nil {
 		h[hLimitTokens] = limitValue(tokens)
 		f.text = strconv.AppendInt(f.text, tokens.left(), 10)
 		f.end(hRemainingTokens)
-		f.text = append(f.text, span(tokens.result.ResetAt.Sub(now))...)
+		f.text = appendSpan(f.text, tokens.result.ResetAt.Sub(now))
 		f.end(hResetTokens)
 	}
 	if dollars != nil {
@@ -243,19 +243,29 @@ func limitValue(q *quota) []string {
 	return []string{q.rule.unit.number(q.result.Limit)}
 }
 
-// span is a duration as OpenAI writes it: `6m0s`, `850ms`. It rounds up, so that
-// whoever waits that long does not come too early.
-func span(d time.Duration) string {
+// span is a duration as OpenAI writes it: `6m0s`, `850ms`. It rounds up, so that whoever
+// waits that long does not come too early.
+func span(d time.Duration) string { return string(appendSpan(nil, d)) }
+
+// appendSpan appends what span returns.
+func appendSpan(b []byte, d time.Duration) []byte {
 	switch {
 	case d <= 0:
-		return "0s"
-	case d < time.Second:
-		return (d + time.Millisecond - 1).Truncate(time.Millisecond).String()
+		return append(b, "0s"...)
+	case d <= time.Second-time.Millisecond:
+		b = strconv.AppendInt(b, int64((d+time.Millisecond-1)/time.Millisecond), 10)
+		return append(b, "ms"...)
 	case d > math.MaxInt64-time.Second:
-		return d.String()
-	default:
-		return (d + time.Second - 1).Truncate(time.Second).String()
+		return append(b, d.String()...)
 	}
+	n := roundUp(d)
+	if n >= 3600 {
+		b = append(strconv.AppendInt(b, n/3600, 10), 'h')
+	}
+	if n >= 60 {
+		b = append(strconv.AppendInt(b, n/60%60, 10), 'm')
+	}
+	return append(strconv.AppendInt(b, n%60, 10), 's')
 }
 
 // dropProviders deletes the fields by which providers tell their own limits.

@@ -271,6 +271,27 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+// A span reads as the duration that it is rounded up to.
+func TestSpanIsWrittenLikeADuration(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		d := time.Duration(rapid.Int64Range(1, math.MaxInt64-int64(time.Second)).Draw(rt, "span"))
+		if rapid.Bool().Draw(rt, "short") {
+			d %= 3 * time.Hour
+		}
+		unit := time.Second
+		if d < time.Second {
+			unit = time.Millisecond
+		}
+		want := (d + unit - 1).Truncate(unit).String()
+		if d <= 0 {
+			want = "0s"
+		}
+		if got := span(d); got != want {
+			rt.Fatalf("%d ns: got %q, want %q", d, got, want)
+		}
+	})
+}
+
 func BenchmarkWriteQuotas(b *testing.B) {
 	qs := []quota{
 		state(b, "100 requests per minute", 10, 0, time.Minute),

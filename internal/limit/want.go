@@ -23,6 +23,8 @@ type wants struct {
 	more    int64
 	// quote is what it may cost; nil where no dollars are counted.
 	quote *quote
+	// room is where to put it; nil is anywhere.
+	room *quote
 	// media is what it has of pictures, recordings and videos.
 	media media
 	// reports is set if none of the rules can refuse it.

@@ -175,12 +175,12 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 }
 
 // setBody puts a body back, with its exact length: reverse_proxy would send an
-// empty body on a retry if the length were unknown. The reader is one that net/http
+// empty body on a retry if the length were unknown. of reads it; it is one that net/http
 // knows to be in memory, so that header and body leave in one write.
-func setBody(r *http.Request, body []byte) {
+func setBody(r *http.Request, body []byte, of *bytes.Reader) {
 	r.Body = http.NoBody
 	if len(body) > 0 {
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.Body = io.NopCloser(of)
 	}
 	r.GetBody = nil
 	r.ContentLength = int64(len(body))

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 
@@ -23,6 +24,7 @@ type Call struct {
 
 	sent     []byte        // the body as the client sent it
 	encoding string        // and how it was encoded
+	reader   bytes.Reader  // of that body
 	put      io.ReadCloser // what the request got in its place
 	onward   []byte        // what that holds
 	body     []byte        // as it goes on
@@ -52,7 +54,7 @@ type Call struct {
 	ownDrain drain
 	result   Outcome
 	priced   Priced
-	line     logEntry
+	line     *logEntry // nil until it is logged
 	entryOf  [4]Entry
 }
 
@@ -208,7 +210,12 @@ func (c *Call) edit(r *http.Request, body []byte) {
 
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
-	setBody(r, body)
+	if c.put == nil { // the first reader is part of the call
+		c.reader.Reset(body)
+		setBody(r, body, &c.reader)
+	} else {
+		setBody(r, body, bytes.NewReader(body))
+	}
 	c.put, c.onward = r.Body, body
 }
 

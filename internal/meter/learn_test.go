@@ -3,6 +3,7 @@ package meter
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,31 @@ func TestQuantileIsAtMostAQuarterTooHigh(t *testing.T) {
 		}
 		if under*100 < len(amounts)*95 {
 			t.Fatalf("%d of %d stay under %d", under, len(amounts), got)
+		}
+	})
+}
+
+// The quantile that follows each amount is the one that a count of all buckets finds.
+func TestQuantileFollowsWhatIsAdded(t *testing.T) {
+	counted := func(q *quantiles) int64 {
+		rest := q.weight / 20
+		for b := len(q.buckets) - 1; b > 0; b-- {
+			if rest -= int(q.buckets[b]); rest < 0 {
+				return top(b)
+			}
+		}
+		return 0
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var q quantiles
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		for _, bits := range rapid.SliceOfN(rapid.IntRange(0, 62), 1, 4).Draw(t, "phases") {
+			for range rapid.IntRange(1, learnMost).Draw(t, "calls") {
+				q.add(random.Int64N(1 << bits))
+				if got, want := q.p95(), counted(&q); got != want {
+					t.Fatalf("the quantile of %d calls is %d, counted %d", q.weight, got, want)
+				}
+			}
 		}
 	})
 }

@@ -29,6 +29,22 @@ const (
 	CostUnpriced   CostStatus = "unpriced"   // there is no price; the cost is unknown, not zero
 )
 
+// boxed is the status as the value of a variable, a string. Constants are boxed once and
+// for all.
+func (s CostStatus) boxed() any {
+	switch s {
+	case CostCalculated:
+		return string(CostCalculated)
+	case CostReported:
+		return string(CostReported)
+	case CostEstimated:
+		return string(CostEstimated)
+	case CostUnpriced:
+		return string(CostUnpriced)
+	}
+	return string(s)
+}
+
 // Priced is a call as a price table sees it, before or after it was made.
 type Priced struct {
 	API usage.API
@@ -232,7 +248,7 @@ func (c *Call) tellCost(r *http.Request) {
 	if o.CostStatus == "" {
 		return
 	}
-	caddyhttp.SetVar(r.Context(), VarCostStatus, string(o.CostStatus))
+	caddyhttp.SetVar(r.Context(), VarCostStatus, o.CostStatus.boxed())
 	if o.CostStatus != CostUnpriced {
 		caddyhttp.SetVar(r.Context(), VarCost, o.Cost.String())
 	}

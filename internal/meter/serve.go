@@ -141,6 +141,10 @@ func (c *Call) log(r *http.Request) {
 	if !ok {
 		return
 	}
+	if server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok && server != nil && server.Logs == nil {
+		return // there is no access log
+	}
+	c.line = new(logEntry)
 	c.line.set(c, r)
-	extra.Set(zap.Object("llm", &c.line))
+	extra.Set(zap.Object("llm", c.line))
 }

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"strings"
 	"sync"
@@ -63,7 +64,7 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 func (r *Response) Release() {
 	r.Close(false)
 	r.scan.doc.shrink()
-	choices := r.tally.chat.choices[:0]
+	choices, model := r.tally.chat.choices[:0], cmp.Or(r.tally.model, r.tally.last)
 	if r.aws != nil {
 		r.aws.reset()
 	}
@@ -72,7 +73,7 @@ func (r *Response) Release() {
 	}
 	clear(r.fields)
 	*r = Response{scan: r.scan, onDecode: r.onDecode, aws: r.aws, fields: r.fields[:0]}
-	r.tally.chat.choices = choices
+	r.tally.chat.choices, r.tally.last = choices, model
 	r.scan.lines, r.scan.trailed, r.scan.broken = false, false, false
 	r.scan.memo.forget()
 	responses.Put(r)

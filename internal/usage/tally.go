@@ -3,6 +3,7 @@ package usage
 // tally is what a response has said so far.
 type tally struct {
 	model string
+	last  string // the model of the response before, which is the same more often than not
 
 	// The last report that was not all zero, and whether one was.
 	usage    Usage
@@ -42,8 +43,13 @@ type tally struct {
 // served notes the model that a document names at a position. The first name counts:
 // some streams begin with an empty one, and gateways splice streams.
 func (t *tally) served(v view, p int) {
-	if t.model == "" {
-		t.model = string(v.word(p))
+	if t.model != "" {
+		return
+	}
+	if name := v.word(p); string(name) == t.last {
+		t.model = t.last
+	} else {
+		t.model = string(name)
 	}
 }
 

@@ -4,6 +4,7 @@
 # make lint    what CI checks besides
 # make bench   every benchmark
 # make fuzz    every fuzz target, FUZZTIME each
+# make soak    two replicas under failing clients, configs and Redis, for SOAKTIME
 # make generate  the built-in price table, from the npm package that it is made of
 # make clean   take out what the others made
 
@@ -11,6 +12,8 @@ CADDY_VERSION := v2.11.9
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE        := github.com/llmlimits/caddy-llm-limits
 FUZZTIME      ?= 30s
+SOAKTIME      ?= 10m
+SOAKSEED      ?= 1
 
 # The tags and flags of xcaddy but -trimpath, and its CGO_ENABLED=0 for the linters
 # too: thus Caddy is compiled once for all of them.
@@ -33,7 +36,7 @@ ifeq ($(shell command -v redis-server 2>/dev/null),)
 REDIS_READY := redis-server
 endif
 
-.PHONY: build run test lint bench fuzz generate clean redis-server
+.PHONY: build run test lint bench fuzz soak generate clean redis-server
 
 build: bin/caddy
 
@@ -80,6 +83,9 @@ fuzz:
 			go test $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
 		done; \
 	done
+
+soak: $(REDIS_READY)
+	go test $(TAGS) -run '^TestCountersAreWhatWasServed$$' -count 1 -v -timeout 0 ./integration -soak $(SOAKTIME) -soakseed $(SOAKSEED)
 
 generate:
 	go generate ./llmcost/prices

@@ -63,9 +63,11 @@ type vital struct {
 	heap       int64 // bytes in use after a collection
 }
 
-// vitals are those of the replicas.
+// vitals are those of the replicas, without connections to the provider that are idle.
 func (s *soak) vitals() []vital {
 	s.t.Helper()
+	s.provider.Config.SetKeepAlivesEnabled(false)
+	defer s.provider.Config.SetKeepAlivesEnabled(true)
 	all := make([]vital, len(s.replicas))
 	for i, r := range s.replicas {
 		s.get(r, "/debug/pprof/heap?gc=1")

@@ -4,15 +4,13 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"regexp"
 	"strconv"
 	"time"
-
-	"encoding/json"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
@@ -90,13 +88,7 @@ func (s *soak) vitals() []vital {
 // get reads a page of the admin endpoint.
 func (s *soak) get(r *replica, path string) []byte {
 	s.t.Helper()
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", r.admin)
-		},
-		DisableKeepAlives: true,
-	}}
-	resp, err := c.Get("http://localhost" + path)
+	resp, err := r.administrator().Get("http://localhost" + path)
 	if err != nil {
 		s.t.Fatal(err)
 	}

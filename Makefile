@@ -6,6 +6,7 @@
 #              some of the scenarios, TIMES=<n> for longer or shorter ones
 # make microbench  every benchmark of the packages
 # make fuzz    every fuzz target, FUZZTIME each
+# make soak    two replicas under failing clients, configs and Redis, for SOAKTIME
 # make generate  the built-in price table, from the npm package that it is made of
 # make clean   take out what the others made
 
@@ -13,6 +14,8 @@ CADDY_VERSION := v2.11.9
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE        := github.com/llmlimits/caddy-llm-limits
 FUZZTIME      ?= 30s
+SOAKTIME      ?= 10m
+SOAKSEED      ?= 1
 
 # The tags and flags of xcaddy but -trimpath, and its CGO_ENABLED=0 for the linters
 # too: thus Caddy is compiled once for all of them.
@@ -41,7 +44,7 @@ endif
 PROGRAMS := $(if $(shell command -v redis-server 2>/dev/null),,redis-server) \
 	$(if $(shell command -v chromium || command -v chromium-browser || command -v google-chrome),,chromium)
 
-.PHONY: build run test lint bench microbench fuzz generate clean redis-server chromium
+.PHONY: build run test lint bench microbench fuzz soak generate clean redis-server chromium
 
 build: bin/caddy
 
@@ -100,6 +103,9 @@ fuzz:
 			go test $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg"; \
 		done; \
 	done
+
+soak: $(REDIS_READY)
+	go test $(TAGS) -run '^TestCountersAreWhatWasServed$$' -count 1 -v -timeout 0 ./integration -soak $(SOAKTIME) -soakseed $(SOAKSEED)
 
 generate:
 	go generate ./llmcost/prices

@@ -4,15 +4,13 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"regexp"
 	"strconv"
 	"time"
-
-	"encoding/json"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
@@ -63,9 +61,11 @@ type vital struct {
 	heap       int64 // bytes in use after a collection
 }
 
-// vitals are those of the replicas.
+// vitals are those of the replicas, without connections to the provider that are idle.
 func (s *soak) vitals() []vital {
 	s.t.Helper()
+	s.provider.Config.SetKeepAlivesEnabled(false)
+	defer s.provider.Config.SetKeepAlivesEnabled(true)
 	all := make([]vital, len(s.replicas))
 	for i, r := range s.replicas {
 		s.get(r, "/debug/pprof/heap?gc=1")
@@ -88,13 +88,7 @@ func (s *soak) vitals() []vital {
 // get reads a page of the admin endpoint.
 func (s *soak) get(r *replica, path string) []byte {
 	s.t.Helper()
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", r.admin)
-		},
-		DisableKeepAlives: true,
-	}}
-	resp, err := c.Get("http://localhost" + path)
+	resp, err := r.administrator().Get("http://localhost" + path)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -102,15 +102,15 @@ func (l *ledger) book(p *plan) {
 	defer l.mu.Unlock()
 	who := p.caller.application
 	for at, n := range map[counter]int64{
-		{"apps", "requests per 3650d", who, ""}:                 c.requests,
-		{"apps", "tokens per 3650d", who, ""}:                   c.input + c.output,
-		{"apps", "input_tokens per 3650d", who, ""}:             c.input,
-		{"apps", "output_tokens per 3650d", who, ""}:            c.output,
-		{"apps", "uncached_tokens per 3650d", who, ""}:          c.input + c.output - c.cacheRead,
-		{"models", "tokens per 3650d (*)", who, p.api.model}:    c.input + c.output,
-		{"backend", "requests per 3650d", "", ""}:               c.requests,
-		{"backend", "tokens per 3650d", "", ""}:                 c.input + c.output,
-		{"budget", "usd per 3650d", who, ""}:                    int64(c.cost),
+		{"apps", "requests per 3650d", who, ""}:              c.requests,
+		{"apps", "tokens per 3650d", who, ""}:                c.input + c.output,
+		{"apps", "input_tokens per 3650d", who, ""}:          c.input,
+		{"apps", "output_tokens per 3650d", who, ""}:         c.output,
+		{"apps", "uncached_tokens per 3650d", who, ""}:       c.input + c.output - c.cacheRead,
+		{"models", "tokens per 3650d (*)", who, p.api.model}: c.input + c.output,
+		{"backend", "requests per 3650d", "", ""}:            c.requests,
+		{"backend", "tokens per 3650d", "", ""}:              c.input + c.output,
+		{"budget", "usd per 3650d", who, ""}:                 int64(c.cost),
 	} {
 		l.counts[at] += n
 	}
@@ -188,7 +188,7 @@ func (s *soak) serve(w http.ResponseWriter, r *http.Request) {
 		s.t.Errorf("call %s came twice", p.id)
 		return
 	}
-	defer s.ledger.book(p)
+	s.ledger.book(p) // it may end long after its client has gone
 	body, err := io.ReadAll(r.Body)
 	q := question{N: 1}
 	if err == nil {

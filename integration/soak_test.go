@@ -38,6 +38,7 @@ const (
 type soak struct {
 	t        *testing.T
 	fleet    *fleet
+	provider *httptest.Server
 	replicas []*replica
 	configs  []string // how each finds Redis
 	proxies  []*redistest.Proxy
@@ -74,11 +75,11 @@ func newSoak(t *testing.T) *soak {
 		t: t, ledger: ledger{counts: make(map[counter]int64)},
 		callers: []*soakCaller{{keyA, "app-a"}, {keyB, "app-b"}, {keyUnbound, "default"}},
 	}
-	srv := httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(srv.Close)
+	s.provider = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.provider.Close)
 	server := redistest.Start(t, redistest.Persistent())
 	s.fleet = &fleet{
-		t: t, up: &upstream{addr: strings.TrimPrefix(srv.URL, "http://")}, server: server,
+		t: t, up: &upstream{addr: strings.TrimPrefix(s.provider.URL, "http://")}, server: server,
 		meter: fmt.Sprintf("drain %s\n\t\t\tlease 5s", soakDrain),
 	}
 	for i := range 2 {
@@ -121,12 +122,32 @@ func (s *soak) phase(seed uint64, long time.Duration) {
 		var wrong []string
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			got, held := r.lasting()
+			// a replica tells of a model once it has had a call of it
+			other, _ := s.replicas[1-i].lasting()
+			for at, n := range other {
+				if _, met := got[at]; !met && at.model != "" {
+					got[at] = n
+				}
+			}
 			wrong = differences(got, want)
 			if len(wrong) == 0 && !held {
 				break
 			}
 			if time.Now().After(deadline) {
+				s.complaints()
 				s.t.Fatalf("replica %d, after %d calls (held: %t):\n%s", i, s.calls.Load(), held, strings.Join(wrong, "\n"))
+			}
+		}
+	}
+}
+
+// complaints shows what the replicas say that may be wrong.
+func (s *soak) complaints() {
+	s.t.Helper()
+	for i, r := range s.replicas {
+		for line := range strings.Lines(r.process.out.String()) {
+			if strings.Contains(line, `"level":"error"`) {
+				s.t.Logf("replica %d: %s", i, strings.TrimSpace(line))
 			}
 		}
 	}
@@ -253,17 +274,21 @@ func (s *soak) reload(ctx context.Context, random *rand.Rand) {
 
 // load gives a replica another config.
 func (r *replica) load(caddyfile string) (status int, text string, err error) {
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", r.admin)
-		},
-		DisableKeepAlives: true,
-	}}
-	resp, err := c.Post("http://localhost/load", "text/caddyfile", strings.NewReader(caddyfile))
+	resp, err := r.administrator().Post("http://localhost/load", "text/caddyfile", strings.NewReader(caddyfile))
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body), err
+}
+
+// administrator asks the admin endpoint, which a reload may replace between two requests.
+func (r *replica) administrator() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", r.admin)
+		},
+		DisableKeepAlives: true,
+	}}
 }

@@ -235,11 +235,13 @@ func (s *shares) Release() error {
 	return nil
 }
 
-// linger closes the counters after the last call.
+// linger closes the counters after the last call, and not before it is safe: what they
+// could not hand over in an outage may have no other place while the counters before
+// have the directory.
 func (s *shares) linger() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for s.Outstanding() > 0 {
+	for s.Outstanding() > 0 || !s.Safe() {
 		select {
 		case <-tick.C:
 		case <-s.gone:

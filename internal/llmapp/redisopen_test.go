@@ -19,14 +19,14 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/store/outage"
 )
 
-// stuck is a remote that never gets rid of what is pending.
+// stuck is a remote that takes for ever to close.
 type stuck struct {
 	outage.Remote
 	closing *atomic.Int64
 }
 
 func (s stuck) Identity() string { return "" }
-func (s stuck) Pending() int     { return 1 }
+func (s stuck) Pending() int     { return 0 }
 func (s stuck) Export() [][]byte { return nil }
 func (s stuck) Close(ctx context.Context) error {
 	s.closing.Add(1)

@@ -21,6 +21,9 @@ const (
 	// settleFor is how long after an outage the remote's own settlements are kept. It
 	// sends them at once, and has them acknowledged long before that.
 	settleFor = 10 * time.Second
+	// takeOverMost is for how long counters that close try to get the directory that they
+	// could not have until then.
+	takeOverMost = time.Second
 	// small is a length at which a file is not worth being made smaller.
 	small = 1 << 20
 
@@ -328,6 +331,24 @@ func (c *Counters) useJournal(j *journal) error {
 	}
 	j.remote = nil
 	return nil
+}
+
+// takeOver is for counters that close and have nowhere to keep what the remote has not
+// taken: those that had the directory may have closed since. It returns nil if they have
+// not, and otherwise the records of the remote that the file is to have.
+func (c *Counters) takeOver(rest [][]byte) (*journal, [][]byte) {
+	for deadline := time.Now().Add(takeOverMost); ; time.Sleep(takeOverMost / 20) {
+		j, err := c.takeDirectory()
+		if j != nil {
+			c.takeUp(j.sights, j.batches)
+			rest = append(j.remote, rest...)
+			j.remote = nil
+			return j, rest
+		}
+		if !errors.Is(err, appendlog.ErrLocked) || time.Now().After(deadline) {
+			return nil, rest
+		}
+	}
 }
 
 // keepJournal writes the file until the counters are closed.

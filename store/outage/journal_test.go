@@ -134,6 +134,53 @@ func TestDirectoryOfAnotherProcess(t *testing.T) {
 	}
 }
 
+// A reload may follow the other in an outage: the counters in between never had the
+// directory. They are not to be closed before they can keep what they have to hand over.
+func TestCountersThatNeverHadTheDirectoryLoseNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := newServer(nil)
+	locked := func(err error) {
+		if !errors.Is(err, appendlog.ErrLocked) {
+			t.Errorf("reported %v", err)
+		}
+	}
+	before, _ := setup(t, s, Options{Dir: dir})
+	before.Start()
+	between, f := setup(t, s, Options{Dir: dir, OnError: locked})
+	between.o.every = time.Hour // it does not ask again
+	if !between.Safe() {
+		t.Error("counters that nobody has used are not safe to close")
+	}
+	between.Start()
+	cut(t, between, f)
+	f.mu.Lock()
+	f.pending = [][]byte{[]byte("a settlement")}
+	f.mu.Unlock()
+	use(t, between, day, 7)
+	if between.Safe() {
+		t.Error("charges that have no place are safe")
+	}
+	if !before.Safe() {
+		t.Error("counters with a directory are not safe to close")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- between.Close(t.Context()) }()
+	if err := before.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("closing: %v", err)
+	}
+	after, g := setup(t, s, Options{Dir: dir})
+	after.Start()
+	wait(t, "handed over", func() bool { return used(t, s, day) == 7 })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if got := g.restored; len(got) != 1 || string(got[0]) != "a settlement" {
+		t.Errorf("the remote's own are %q", got)
+	}
+}
+
 func TestLossIsSaidAtTheEnd(t *testing.T) {
 	c, f := setup(t, newServer(nil), Options{})
 	cut(t, c, f)

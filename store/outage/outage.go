@@ -128,6 +128,7 @@ type Counters struct {
 	replicas atomic.Int64
 
 	once    sync.Once
+	opened  atomic.Bool
 	remote  Remote
 	breaker *gobreaker.CircuitBreaker[*store.Ticket]
 	*ledger
@@ -205,6 +206,7 @@ func (c *Counters) Start() {
 		j, err := c.takeDirectory()
 		c.remote = c.open(j.identity())
 		c.noteJournal(errors.Join(err, c.useJournal(j)))
+		c.opened.Store(true)
 		c.done.Go(c.run)
 		if c.o.Dir != "" {
 			c.done.Go(c.keepJournal)
@@ -241,15 +243,25 @@ func (c *Counters) Close(ctx context.Context) error {
 			c.flush(ctx)
 		}
 		closeErr := c.remote.Close(ctx)
-		c.queue.close()
 		rest := c.remote.Export()
-		if j := c.journal.Load(); j != nil {
+		j := c.journal.Load()
+		if j == nil && c.queue.pending()+len(rest) > 0 {
+			j, rest = c.takeOver(rest)
+		}
+		c.queue.close()
+		if j != nil {
 			err = j.close(c.isOpen.Load(), rest)
 		} else if n := c.queue.pending() + len(rest); n > 0 {
 			err = errors.Join(fmt.Errorf("closing store: %d charges are lost, as there is no directory to keep them in", n), closeErr)
 		}
 	})
 	return err
+}
+
+// Safe tells whether to close the counters would lose nothing: all is handed over, or there
+// is a directory to keep it in. Other counters of this process may have it still.
+func (c *Counters) Safe() bool {
+	return !c.opened.Load() || c.journal.Load() != nil || c.Pending() == 0
 }
 
 // flush sends all charges, until ctx is done or none gets through.

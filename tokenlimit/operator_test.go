@@ -1,8 +1,11 @@
 package tokenlimit_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -164,4 +167,29 @@ func TestUsageIsAdjusted(t *testing.T) {
 		want(t, q.ask("a", "gpt-4o", ""), 200)
 		uses(15, 15, 15)
 	})
+}
+
+// curl is a line of the documentation.
+var curl = regexp.MustCompile(`(?m)^curl -s (?:-X (\w+) )?'?localhost:2019([^' ]*)'?(?: -d '(.*?)')?(?: +#.*)?$`)
+
+// The lines that operators paste work beside the example.
+func TestLinesOfTheDocumentationWork(t *testing.T) {
+	page, err := os.ReadFile("../docs/admin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../Caddyfile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(t, string(example)); err != nil {
+		t.Fatal(err)
+	}
+	lines := curl.FindAllStringSubmatch(string(page), -1)
+	if n := strings.Count(string(page), "\ncurl "); len(lines) != n || n == 0 {
+		t.Errorf("%d lines of %d are understood", len(lines), n)
+	}
+	for _, line := range lines {
+		operate(t, cmp.Or(line[1], "GET"), line[2], line[3])
+	}
 }

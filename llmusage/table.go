@@ -107,15 +107,14 @@ func (r *counter) cells(taken int64, now time.Time) []string {
 // takenOf is how much of a limit is not free, in thousandths.
 func takenOf(r *counter) int64 {
 	limit, err := r.Limit.Float64()
-	if err != nil || limit <= 0 {
+	left, err2 := r.Remaining.Float64()
+	switch {
+	case err != nil || err2 != nil:
 		return 0
-	}
-	left, err := r.Remaining.Float64()
-	if err != nil || left >= limit {
-		return 0
-	}
-	if left <= 0 {
+	case left <= 0:
 		return 1000
+	case left >= limit:
+		return 0
 	}
 	return min(int64((limit-left)/limit*1000), 999)
 }

@@ -29,7 +29,8 @@ func TestQuotasOfModels(t *testing.T) {
 		{"one is being called", []store.Result{{}, {}, {Held: 3}, {}, {}, {}}, []string{"tokens per day: 0/1000", "tokens per day (gpt-*) gpt-5: 0/100", "tokens per day (glm): 0/50"}},
 		{"one had a grant", []store.Result{{}, {}, {}, {}, {Used: -5}, {}}, []string{"tokens per day: 0/1000", "tokens per day (gpt-*) other: -5/100", "tokens per day (glm): 0/50"}},
 		{"models had counted together", []store.Result{{}, {Used: 9, Held: 1}, {}, {}, {}, {Used: 4}}, []string{"tokens per day: 0/1000", "tokens per day (gpt-*): 0/100", "tokens per day (glm): 4/50"}},
-		{"the store knows a limit of one's own", []store.Result{{Limit: 2000}, {}, {}, {}, {}, {Limit: 60}}, []string{"tokens per day: 0/2000", "tokens per day (gpt-*): 0/100", "tokens per day (glm): 0/60"}},
+		{"the store knows a limit of one's own", []store.Result{{Limit: 2000, Overridden: true}, {}, {}, {}, {}, {Limit: 0, Overridden: true}}, []string{"tokens per day: 0/2000", "tokens per day (gpt-*): 0/100", "tokens per day (glm): 0/0"}},
+		{"a model has a limit of its own", []store.Result{{}, {Limit: 1, Overridden: true}, {}, {Limit: 300, Overridden: true}, {}, {}}, []string{"tokens per day: 0/1000", "tokens per day (gpt-*) gpt-6: 0/300", "tokens per day (glm): 0/50"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string

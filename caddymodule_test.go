@@ -107,6 +107,7 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 		limit 1 requests per minute
 	}
 	llm_cost
+	llm_usage
 	llm_limits {
 		consumer {
 			limit $1 per day
@@ -123,9 +124,9 @@ func TestDirectivesHaveTheirPlace(t *testing.T) {
 		got = append(got, string(m[1]))
 	}
 	// the second llm_cost and cost_limit are those of llm_limits
-	order := []string{"encode", "api_key_auth", "llm_cost", "token_limit", "cost_limit", "llm_cost", "cost_limit", "llm_retry", "subroute", "static_response"}
+	order := []string{"encode", "api_key_auth", "llm_usage", "llm_cost", "token_limit", "cost_limit", "llm_cost", "cost_limit", "llm_retry", "subroute", "static_response"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(order, name) })
-	if i := slices.Index(got, "encode"); i < 0 || i+9 > len(got) || !slices.Equal(got[i:i+9], order[:9]) {
+	if i := slices.Index(got, "encode"); i < 0 || i+10 > len(got) || !slices.Equal(got[i:i+10], order[:10]) {
 		t.Errorf("handlers run in the order %q, want %q", got, order)
 	}
 }

@@ -34,7 +34,10 @@ func matchersOf(h httpcaddyfile.Helper) (matchers caddy.ModuleMap, err error) {
 		h.Prev()
 	}
 	if word == "*" || strings.HasPrefix(word, "@") {
-		return h.ExtractMatcherSet()
+		if matchers, err = h.ExtractMatcherSet(); err != nil {
+			return nil, h.WrapErr(err)
+		}
+		return matchers, nil
 	}
 	h.Reset()
 	return nil, nil

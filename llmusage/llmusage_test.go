@@ -252,6 +252,36 @@ func TestInstancesOfAnotherPlaceAreNamed(t *testing.T) {
 	}
 }
 
+func TestPeopleMayComeAnotherWay(t *testing.T) {
+	g, err := load(t, `:0 {
+	handle /llm/usage {
+		route {
+			vars x-wso2-application-id {header.X-Person}
+			llm_usage {
+				instances people
+			}
+		}
+	}
+	handle {
+		`+keys+`
+		token_limit people {
+			consumer_based
+			limit 100 requests per day
+		}
+		`+provider+`
+	}
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.chat(keyA, 200)
+	a := g.usage("", "X-Person", "app-a")
+	if got := a.used(); a.Consumer != "app-a" || !slices.Equal(got, []string{"people requests per day 1/100"}) {
+		t.Errorf("%s: got %q", a.Consumer, got)
+	}
+}
+
 func TestOthersSitesAreNotShown(t *testing.T) {
 	const other = "token_limit other-%s {\nconsumer_based\nlimit 100 requests per day\n}\n"
 	g, err := load(t, "http://a.test {\n"+keys+"llm_usage\n"+strings.Replace(other, "%s", "a", 1)+provider+"}\nhttp://b.test {\n"+

@@ -115,11 +115,11 @@ func barOf(r *row, now time.Time) bar {
 
 // permille is part of whole in thousandths, from 0 to 1000; 1000 is all of it.
 func permille(part, whole int64) int64 {
-	if part <= 0 || whole <= 0 {
-		return 0
-	}
 	if part >= whole {
 		return 1000
+	}
+	if part <= 0 {
+		return 0
 	}
 	return min(int64(float64(part)/float64(whole)*1000), 999)
 }

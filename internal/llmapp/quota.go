@@ -1,7 +1,6 @@
 package llmapp
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -94,26 +93,30 @@ func (a *App) read(ctx context.Context, e store.Entity, infos []RuleInfo) (resul
 }
 
 // quotas are the rules of an instance. Models that are counted apart and that were not
-// called are left out; where none was called, the rule of no model stands for them.
+// called are left out, unless the caller has a limit of its own for one; where there is
+// none, the rule of no model stands for them.
 func quotas(id string, infos []RuleInfo, results []store.Result) []Quota {
-	called := make(map[string]bool) // rules of blocks, by their words
+	tells := func(i int) bool {
+		return results[i].Used != 0 || results[i].Held != 0 || results[i].Overridden
+	}
+	told := make(map[string]bool) // rules of blocks, by their words
 	for i := range infos {
-		if infos[i].Model != "" && (results[i].Used != 0 || results[i].Held != 0) {
-			called[infos[i].Words] = true
+		if infos[i].Model != "" && tells(i) {
+			told[infos[i].Words] = true
 		}
 	}
 	qs := make([]Quota, 0, len(infos))
 	for i, info := range infos {
 		res := results[i]
-		if info.PerModel && info.Model == "" {
-			res.Used, res.Held = 0, 0 // of a time at which all models counted together
-			if called[info.Words] {
-				continue
-			}
-		} else if info.Model != "" && res.Used == 0 && res.Held == 0 {
+		switch {
+		case info.PerModel && info.Model == "" && told[info.Words], info.Model != "" && !tells(i):
 			continue
+		case info.PerModel && info.Model == "":
+			res = store.Result{WindowStart: res.WindowStart, ResetAt: res.ResetAt} // it says what was when all models counted together
 		}
-		res.Limit = cmp.Or(res.Limit, info.Limit)
+		if !res.Overridden {
+			res.Limit = info.Limit
+		}
 		qs = append(qs, Quota{
 			RuleInfo: info, Instance: id,
 			Limit: res.Limit, Used: res.Used, Reserved: res.Held, Remaining: res.Remaining(),

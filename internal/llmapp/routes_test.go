@@ -11,6 +11,7 @@ const (
 	limiter  = `{"handler":"test_limit","role":"limiter"}`
 	consumer = `{"handler":"test_limit","role":"consumer_limiter"}`
 	retry    = `{"handler":"test_limit","role":"retry"}`
+	tells    = `{"handler":"test_limit","role":"usage"}`
 	proxy    = `{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:9"}]}`
 	respond  = `{"handler":"static_response","body":"ok"}`
 )
@@ -66,6 +67,18 @@ func TestRoutesAreChecked(t *testing.T) {
 		{"a limiter behind an answer for the same, and others between", routes(route("/v1/*", proxy), route("/a", respond), route("/v1/*", limiter)), "", []string{"same matcher"}},
 		{"two limiters for the same", routes(route("/v1/*", limiter), route("/v1/*", limiter), route("/v1/*", proxy)), "", nil},
 		{"a limiter that no call comes to", routes(with(`"terminal":true`, route("", auth)), route("", limiter)), "", []string{"behind a terminal route"}},
+
+		{"use is told before the limiters", route("", auth, tells, consumer, proxy), "", nil},
+		{"use is told without api_key_auth", route("", tells, limiter, proxy), "", nil},
+		{"use is told behind a limiter", route("", auth, consumer, tells, proxy), "", []string{"test_limit stands behind a limiter", "would count as a call"}},
+		{"use is told behind a limiter of other calls", routes(route("/v1/*", limiter), route("", tells, proxy)), "", nil},
+		{"use is told before api_key_auth", route("", tells, auth, proxy), "", []string{"test_limit stands before test_limit", "would know nobody"}},
+		{"use is told before api_key_auth, in a route block", routes(route("", subroute(route("", tells))), route("", auth, proxy)), "", []string{"would know nobody"}},
+		{"use is told in a handle block of its own", routes(
+			with(`"group":"g"`, route("/llm/usage", subroute(route("", tells)))),
+			with(`"group":"g"`, route("", subroute(route("", auth, consumer, proxy)))),
+		), "", nil},
+		{"use is told behind an answer", route("", respond, tells), "", []string{"test_limit stands behind static_response", "nobody could ask"}},
 
 		{"handle blocks", routes(
 			with(`"group":"g"`, route("/a/*", subroute(route("", proxy)))),

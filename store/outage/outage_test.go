@@ -355,6 +355,30 @@ func TestReadAndEntitiesInAnOutage(t *testing.T) {
 	}
 }
 
+func TestReadTellsWhatIsCurrent(t *testing.T) {
+	c, f := setup(t, newServer(nil), Options{Policy: Local})
+	read := func() (current bool, used int64) {
+		t.Helper()
+		var results [1]store.Result
+		current, err := c.ReadKnown(t.Context(), entity, []*store.Rule{day}, results[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return current, results[0].Used
+	}
+	use(t, c, day, 5)
+	if current, used := read(); !current || used != 5 {
+		t.Errorf("of the remote: used %d, current %t", used, current)
+	}
+	cut(t, c, f)
+	use(t, c, day, 7)
+	if current, used := read(); current || used < 12 {
+		t.Errorf("in an outage: used %d, current %t", used, current)
+	}
+	heal(t, c, f)
+	wait(t, "what is current", func() bool { current, used := read(); return current && used >= 12 })
+}
+
 // Whatever comes and goes, all that was used is charged once.
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -15,14 +15,13 @@ type Batch struct {
 	// windows also if it is the one before the current; windows that are over are
 	// left alone.
 	At time.Time
-	// Lines name each rule at most once.
+	// Lines name each rule at most once. What is negative is given back, of what was
+	// charged in the same window; a token bucket gets it back up to full.
 	Lines []Amount
 }
 
-// Amount is what a batch charges to one counter.
+// Amount is what is charged to one counter.
 type Amount struct {
-	Rule *Rule
-	// Amount is given back if negative, of what was charged in the same window; a
-	// token bucket gets it back up to full.
+	Rule   *Rule
 	Amount int64
 }

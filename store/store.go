@@ -47,7 +47,9 @@ type Rule struct {
 // where held is what other calls hold and have not settled, or nothing if
 // IgnoreHeld is set. Sums stop at the ends of int64 instead of wrapping around.
 type Take struct {
-	Rule  *Rule
+	Rule *Rule
+	// Limit is what is checked against, unless the entity has a limit of its own
+	// for the rule; see Overrides.
 	Limit int64
 	// Need is what must be free, at least 1.
 	Need int64
@@ -86,8 +88,10 @@ type Reservation struct {
 
 // Result is the state of one counter, after the take if it was admitted.
 type Result struct {
-	// Limit is the amount that was checked against.
-	Limit int64
+	// Limit is the amount that was checked against: the entity's own where it has one,
+	// and then Overridden is set.
+	Limit      int64
+	Overridden bool
 	// Used is what has been charged in the current window; it may exceed Limit.
 	Used int64
 	// Held is what calls hold that are not settled, this call's hold included.
@@ -170,19 +174,29 @@ type Counters interface {
 	// now. Holds that had lapsed count again.
 	Renew(ctx context.Context, tickets []*Ticket, lease time.Duration) error
 
-	// Read fills the state of an entity's counters, without taking anything.
-	// Limit, Exceeded and RetryAfter are left zero.
+	// Read fills the state of an entity's counters, without taking anything. Limit is
+	// the entity's own where it has one, else zero. Exceeded and RetryAfter are left
+	// zero.
 	Read(ctx context.Context, e Entity, rules []*Rule, results []Result) error
 
-	// Entities lists the consumers of an instance that have counters here, in
-	// ascending order of their keys, at most n of them, and only those after the
+	// Entities lists the consumers of an instance that have counters here, or limits
+	// of their own, in ascending order of their keys, at most n of them, and only those after the
 	// given key. The counter that all share is not among them.
 	Entities(ctx context.Context, instance, after string, n int) ([]Entity, error)
 
-	// Adjust charges an amount to the current window of a counter, or grants it if
-	// negative. A grant larger than what is used gives that much more room in this
-	// window: used is then negative. A store that is full adjusts all the same.
-	Adjust(ctx context.Context, e Entity, rule *Rule, amount int64) error
+	// Adjust charges amounts to the current windows of counters, or grants them if
+	// negative, all at one instant or none. A grant larger than what is used gives
+	// that much more room in this window: used is then negative. The amounts name
+	// each rule at most once. A store that is full adjusts all the same.
+	Adjust(ctx context.Context, e Entity, amounts ...Amount) error
+
+	// Clear has nothing be used any more of all counters of an entity, grants
+	// included, of whatever rules they are. What calls hold stays held, and what they
+	// use is charged when they end. What they were charged at admission and are given
+	// back is then a grant.
+	Clear(ctx context.Context, e Entity) error
+
+	Overrides
 }
 
 var (

@@ -22,12 +22,16 @@ func (q quota) tighter(p quota) bool {
 	if q.result.Exceeded != p.result.Exceeded {
 		return q.result.Exceeded
 	}
-	a := float64(q.left()) / float64(q.result.Limit)
-	b := float64(p.left()) / float64(p.result.Limit)
-	if a != b {
+	if a, b := q.share(), p.share(); a != b {
 		return a < b
 	}
 	return q.rule.length > p.rule.length
+}
+
+// share is how much of the limit is left. Of none, which an operator may set for a
+// consumer, nothing is.
+func (q quota) share() float64 {
+	return float64(q.left()) / float64(max(1, q.result.Limit))
 }
 
 func (q quota) left() int64 {
@@ -103,18 +107,23 @@ type fixedHeaders struct {
 }
 
 func newFixedHeaders(r *rule) fixedHeaders {
-	policy := strconv.Quote(r.words) + ";q=" + r.unit.field(r.limit)
+	return fixedHeaders{
+		policy: []string{r.policy(r.limit)},
+		limit:  []string{r.unit.number(r.limit)},
+		prefix: strconv.Quote(r.words) + ";r=",
+	}
+}
+
+// policy is a rule's part of RateLimit-Policy.
+func (r *rule) policy(limit int64) string {
+	policy := strconv.Quote(r.words) + ";q=" + r.unit.field(limit)
 	if r.unit == USD {
 		policy += `;qu="microdollars"`
 	}
 	if r.length > 0 {
 		policy += ";w=" + strconv.FormatInt(roundUp(r.length), 10)
 	}
-	return fixedHeaders{
-		policy: []string{policy},
-		limit:  []string{r.unit.number(r.limit)},
-		prefix: strconv.Quote(r.words) + ";r=",
-	}
+	return policy
 }
 
 // writeQuotas tells what is left of the tightest of the caller's own rules, and takes
@@ -144,7 +153,7 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 		h[name] = values[len(values)-1 : len(values) : len(values)]
 	}
 	left, reset := all.rule.unit.number(all.left()), strconv.FormatInt(all.reset(now), 10)
-	h[hPolicy] = all.rule.fixed.policy
+	h[hPolicy] = policyValue(all)
 	add(hRateLimit, all.rule.fixed.prefix+all.rule.unit.field(all.left())+";t="+reset)
 	h[hLimit] = limitValue(all)
 	add(hRemaining, left)
@@ -172,7 +181,15 @@ func tightest(a, b *quota) *quota {
 	return a
 }
 
-// limitValue is the limit that was checked, which the store may know better.
+// policyValue is the policy with the limit that was checked.
+func policyValue(q *quota) []string {
+	if q.result.Limit == q.rule.limit {
+		return q.rule.fixed.policy
+	}
+	return []string{q.rule.policy(q.result.Limit)}
+}
+
+// limitValue is the limit that was checked, which may be the consumer's own.
 func limitValue(q *quota) []string {
 	if q.result.Limit == q.rule.limit {
 		return q.rule.fixed.limit

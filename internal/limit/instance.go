@@ -51,7 +51,7 @@ func (s *ruleset) infos() []llmapp.RuleInfo {
 
 func (s *ruleset) info(ru *rule) llmapp.RuleInfo {
 	info := llmapp.RuleInfo{
-		Words: ru.words, Unit: string(ru.unit), Limit: ru.limit, Shadow: ru.shadow, Store: ru.store,
+		Words: ru.words, Unit: string(ru.unit), Window: ru.window, Limit: ru.limit, Shadow: ru.shadow, Store: ru.store,
 		Group: s.group, Model: ru.model,
 	}
 	if b := ru.block; b != nil {
@@ -122,4 +122,4 @@ func (l *Limiter) UnknownPlaceholders() []string {
 }
 
 // Interface guards
-var _ llmapp.RulesByConsumer = (*Limiter)(nil)
+var _ llmapp.RulesByModel = (*Limiter)(nil)

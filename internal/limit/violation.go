@@ -32,10 +32,14 @@ func (l *Limiter) violated(e *entry, takes []store.Take, w *wants) *Refusal {
 			continue
 		}
 		wait = max(wait, e.results[i].RetryAfter)
+		none := e.results[i].Limit == 0 // set by an operator: no size of a call fits
+		if none {
+			wait = max(wait, time.Until(e.results[i].ResetAt))
+		}
 		if v.rule == nil || ru.length > v.rule.length {
 			v.rule, v.result = ru, e.results[i]
 		}
-		if takes[i].Need > e.results[i].Limit {
+		if takes[i].Need > e.results[i].Limit && !none {
 			fits = false
 		}
 	}
@@ -59,7 +63,7 @@ func (l *Limiter) tooLarge(e *entry, takes []store.Take, w *wants) *Refusal {
 	}
 	for i, ru := range e.rules {
 		limit := e.results[i].Limit
-		if ru.shadow || !e.refuses(i) || takes[i].Need <= limit {
+		if ru.shadow || !e.refuses(i) || takes[i].Need <= limit || limit == 0 {
 			continue
 		}
 		f.Message = fmt.Sprintf("this call may use up to %s of a limit of %s %s", ru.unit.words(takes[i].Need), ru.unit.words(limit), ru.words)

@@ -2,10 +2,9 @@ package llmapp
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,9 @@ func (*Admin) CaddyModule() caddy.ModuleInfo {
 // Routes implements caddy.AdminRouter.
 func (ad *Admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{
-		{Pattern: "/llm/usage", Handler: caddy.AdminHandlerFunc(ad.usage)},
+		{Pattern: "/llm/usage", Handler: caddy.AdminHandlerFunc(ad.usageOrClear)},
+		{Pattern: "/llm/usage/adjust", Handler: caddy.AdminHandlerFunc(ad.adjust)},
+		{Pattern: "/llm/overrides", Handler: caddy.AdminHandlerFunc(ad.overrides)},
 		{Pattern: "/llm/limits", Handler: caddy.AdminHandlerFunc(ad.limits)},
 	}
 }
@@ -48,6 +49,8 @@ type usageRow struct {
 	Remaining   amount     `json:"remaining"`
 	WindowStart *time.Time `json:"window_start"`
 	ResetsAt    *time.Time `json:"resets_at"`
+	// Override is set where the limit is the consumer's own.
+	Override bool `json:"override,omitempty"`
 }
 
 // pageSize is how many consumers a page of GET /llm/usage has. Tests make it smaller.
@@ -60,90 +63,23 @@ func (*Admin) usage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := r.URL.Query()
-	for name := range q {
-		if name != "instance" && name != "consumer" && name != "after" {
-			return apiError(http.StatusBadRequest, fmt.Errorf("unknown parameter %q: there are instance, consumer and after", name))
-		}
-	}
-	after, err := parseCursor(q.Get("after"))
-	if err != nil {
-		return apiError(http.StatusBadRequest, err)
-	}
-
 	rows := []usageRow{}
-	room := pageSize
-	found := q.Get("instance") == ""
-	for _, in := range a.list() {
-		if want := q.Get("instance"); want != "" && want != in.ID() {
-			continue
-		}
-		found = true
-		if in.ID() < after.instance {
-			continue
-		}
-		if room == 0 {
-			setNext(w, r, q, cursor{instance: in.ID()})
-			break
-		}
-		from := ""
-		if in.ID() == after.instance {
-			from = after.consumer
-		}
-		entities, more, err := entitiesOf(r, a.Counters(), in, q.Get("consumer"), from, room)
-		if err != nil {
-			return apiError(http.StatusServiceUnavailable, err)
-		}
-		for _, e := range entities {
-			if rows, err = appendRows(r, rows, a.Counters(), in, e); err != nil {
-				return apiError(http.StatusServiceUnavailable, err)
-			}
-		}
-		room -= len(entities)
-		if more {
-			setNext(w, r, q, cursor{in.ID(), entities[len(entities)-1].Consumer})
-			break
-		}
-	}
-	if !found {
-		return apiError(http.StatusNotFound, fmt.Errorf("no instance %q", q.Get("instance")))
+	err = a.walk(w, r, a.Counters().Entities, func(in Instance, e store.Entity) (err error) {
+		rows, err = appendRows(r, rows, a.Counters(), in, e)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return writeJSON(w, rows)
 }
 
-// setNext says where the next page begins.
-func setNext(w http.ResponseWriter, r *http.Request, q url.Values, next cursor) {
-	q.Set("after", next.String())
-	w.Header().Set("Link", `<`+r.URL.Path+`?`+q.Encode()+`>; rel="next"`)
-}
-
-// entitiesOf returns an instance's entities after a consumer, and whether there are
-// more than n.
-func entitiesOf(r *http.Request, c store.Counters, in Instance, consumer, after string, n int) (es []store.Entity, more bool, err error) {
-	if in.Shared() {
-		if consumer != "" || after != "" {
-			return nil, false, nil
-		}
-		return []store.Entity{{Instance: in.ID()}}, false, nil
-	}
-	if consumer != "" {
-		return []store.Entity{{Instance: in.ID(), Consumer: consumer}}, false, nil
-	}
-	es, err = c.Entities(r.Context(), in.ID(), after, n+1)
-	if err != nil {
-		return nil, false, err
-	}
-	if len(es) > n {
-		return es[:n], true, nil
-	}
-	return es, false, nil
-}
-
+// appendRows appends the counters of an entity, but those of models that were not called.
 func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance, e store.Entity) ([]usageRow, error) {
-	infos := in.Rules()
-	if by, ok := in.(RulesByConsumer); ok {
-		infos = by.RulesOf(e.Consumer)
-	}
+	return rowsOf(r, rows, c, in, e, rulesOf(in, e.Consumer))
+}
+
+func rowsOf(r *http.Request, rows []usageRow, c store.Counters, in Instance, e store.Entity, infos []RuleInfo) ([]usageRow, error) {
 	rules := make([]*store.Rule, len(infos))
 	for i := range infos {
 		rules[i] = infos[i].Store
@@ -154,15 +90,17 @@ func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance,
 	}
 	for i, info := range infos {
 		res := &results[i]
-		if info.Model != "" && res.Used == 0 && res.Held == 0 {
+		if info.Model != "" && res.Used == 0 && res.Held == 0 && !res.Overridden {
 			continue // one of many models, which was not called
 		}
-		res.Limit = info.Limit
+		if !res.Overridden {
+			res.Limit = info.Limit
+		}
 		rows = append(rows, usageRow{
 			Instance: in.ID(), Rule: info.Words, Consumer: e.Consumer, Model: info.Model, Unit: info.Unit,
 			Limit: info.amount(res.Limit), Used: info.amount(res.Used),
 			Reserved: info.amount(res.Held), Remaining: info.amount(res.Remaining()),
-			WindowStart: instant(res.WindowStart), ResetsAt: instant(res.ResetAt),
+			WindowStart: instant(res.WindowStart), ResetsAt: instant(res.ResetAt), Override: res.Overridden,
 		})
 	}
 	return rows, nil
@@ -174,33 +112,6 @@ func instant(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-// cursor is where a page ended: after a consumer of an instance, or, where that is
-// empty, before all of them.
-type cursor struct{ instance, consumer string }
-
-func (c cursor) String() string {
-	return url.PathEscape(c.instance) + "/" + url.PathEscape(c.consumer)
-}
-
-var errCursor = errors.New("after is not a value that an earlier answer gave")
-
-func parseCursor(s string) (c cursor, err error) {
-	if s == "" {
-		return c, nil
-	}
-	in, consumer, ok := strings.Cut(s, "/")
-	if !ok {
-		return c, errCursor
-	}
-	if c.instance, err = url.PathUnescape(in); err != nil {
-		return c, errCursor
-	}
-	if c.consumer, err = url.PathUnescape(consumer); err != nil {
-		return c, errCursor
-	}
-	return c, nil
 }
 
 // limitsAnswer is what GET /llm/limits tells.
@@ -286,8 +197,13 @@ func (*Admin) limits(w http.ResponseWriter, r *http.Request) error {
 
 // running is the app of the running config, for a GET.
 func running(r *http.Request) (*App, error) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return nil, apiError(http.StatusMethodNotAllowed, fmt.Errorf("method %s is not allowed", r.Method))
+	return runningFor(r, http.MethodGet, http.MethodHead)
+}
+
+// runningFor is the app of the running config, for a request by one of some methods.
+func runningFor(r *http.Request, methods ...string) (*App, error) {
+	if !slices.Contains(methods, r.Method) {
+		return nil, apiError(http.StatusMethodNotAllowed, fmt.Errorf("method %s is not allowed: there is %s", r.Method, strings.Join(methods, ", ")))
 	}
 	a := active()
 	if a == nil {

@@ -35,10 +35,21 @@ type RulesByConsumer interface {
 	RulesOf(consumer string) []RuleInfo
 }
 
+// RulesByModel is an instance some of whose rules count each model apart.
+type RulesByModel interface {
+	RulesByConsumer
+	// RulesOfModel are the rules that count a consumer's calls of a model.
+	RulesOfModel(consumer, model string) []RuleInfo
+	// RuleOfID is the rule of the counter that the store knows by that name, of whatever
+	// group and model it is. ok is false if the config has none.
+	RuleOfID(id string) (info RuleInfo, ok bool)
+}
+
 // RuleInfo is a rule as operators know it.
 type RuleInfo struct {
 	Words    string // without the amount: `tokens per hour`, `images per day (qwen*)`
 	Unit     string
+	Window   string // as the config says it: `hour`, `rolling 1h`; empty for calls at one time
 	Limit    int64
 	Shadow   bool
 	Store    *store.Rule

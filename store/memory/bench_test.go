@@ -132,7 +132,7 @@ func BenchmarkPersist(b *testing.B) {
 	}
 	for i := range n {
 		for _, r := range []*store.Rule{hourly, daily, monthly} {
-			if err := s.Adjust(b.Context(), app(i), r, 5_000); err != nil {
+			if err := s.Adjust(b.Context(), app(i), store.Amount{Rule: r, Amount: 5_000}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -152,7 +152,7 @@ func BenchmarkPersist(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
 			for i := range 10_000 {
-				if err := s.Adjust(b.Context(), app(i), hourly, 1); err != nil {
+				if err := s.Adjust(b.Context(), app(i), store.Amount{Rule: hourly, Amount: 1}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -202,7 +202,7 @@ func BenchmarkEntities(b *testing.B) {
 	const n = 100_000
 	s := New(Options{MaxEntities: n})
 	for i := range n {
-		if err := s.Adjust(b.Context(), app(i), monthly, 1); err != nil {
+		if err := s.Adjust(b.Context(), app(i), store.Amount{Rule: monthly, Amount: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}

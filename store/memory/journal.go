@@ -126,7 +126,8 @@ func (j *journal) flushLocked() error {
 		}
 	}
 	for i := range j.s.shards {
-		if err := j.collect(&j.s.shards[i]); err != nil {
+		sh := &j.s.shards[i]
+		if err := errors.Join(j.collectOverrides(sh), j.collect(sh)); err != nil {
 			return fmt.Errorf("writing counts: %w", err)
 		}
 	}
@@ -162,6 +163,30 @@ func (j *journal) collect(sh *shard) error {
 	clear(list)
 	j.spare = list
 	return first
+}
+
+// collectOverrides appends the records of the limits in a shard that have changed.
+func (j *journal) collectOverrides(sh *shard) error {
+	sh.mu.Lock()
+	j.buf, j.marks = j.buf[:0], j.marks[:0]
+	for e := range sh.own.changed {
+		j.buf = sh.own.appendRecord(j.buf, e)
+		j.marks = append(j.marks, len(j.buf))
+	}
+	sh.own.changed = nil
+	sh.mu.Unlock()
+	return j.each(j.log.Append)
+}
+
+// encodeOverrides puts the records of all limits in a shard into buf.
+func (j *journal) encodeOverrides(sh *shard) {
+	j.buf, j.marks = j.buf[:0], j.marks[:0]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for e := range sh.own.limits {
+		j.buf = sh.own.appendRecord(j.buf, e)
+		j.marks = append(j.marks, len(j.buf))
+	}
 }
 
 // encode puts the records of entities into buf. Those in the shard's list of
@@ -218,6 +243,10 @@ func (j *journal) rewriteLocked() error {
 	flushed := time.Now()
 	for i := range j.s.shards {
 		sh := &j.s.shards[i]
+		j.encodeOverrides(sh)
+		if err := j.each(w.Append); err != nil {
+			return errors.Join(err, w.Abort())
+		}
 		sh.mu.Lock()
 		j.all = append(j.all[:0], sh.ends...)
 		sh.mu.Unlock()

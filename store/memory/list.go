@@ -48,14 +48,17 @@ func (s *Store) Entities(ctx context.Context, instance, after string, n int) ([]
 		for part := range slices.Chunk(wanted, batch) {
 			names = s.appendLive(names, sh, part)
 		}
+		names = sh.appendOverridden(names, instance, after)
 		if len(names) >= n {
-			slices.Sort(names)
+			names = ordered(names)
+		}
+		if len(names) >= n {
 			clear(names[n:])
 			names = names[:n]
 			last, full = names[n-1], true
 		}
 	}
-	slices.Sort(names)
+	names = ordered(names)
 	names = names[:min(n, len(names))]
 
 	entities := make([]store.Entity, len(names))
@@ -63,6 +66,19 @@ func (s *Store) Entities(ctx context.Context, instance, after string, n int) ([]
 		entities[i] = store.Entity{Instance: strings.Clone(instance), Consumer: name}
 	}
 	return entities, nil
+}
+
+// ordered are names in ascending order, each once: who has counters may have limits too.
+func ordered(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// appendOverridden appends the names of those that have limits of their own.
+func (sh *shard) appendOverridden(names []string, instance, after string) []string {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.own.names(names, instance, after)
 }
 
 // appendLive appends the names of those entities that still count something.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,11 +137,16 @@ func (s *Store) reserve(sh *shard, hash uint64, r *store.Reservation, results []
 	if e != nil {
 		e.lapse(now)
 	}
+	own := sh.own.of(r.Entity)
 	admitted := true
 	for i := range r.Takes {
 		t := &r.Takes[i]
 		c, held := e.peek(t.Rule, i, now)
-		counter.Check(c, t, held, now, &results[i])
+		if limit, ok := own[t.Rule.ID]; ok {
+			counter.CheckOwn(c, t, limit, held, now, &results[i])
+		} else {
+			counter.Check(c, t, held, now, &results[i])
+		}
 		admitted = admitted && (t.Shadow || !results[i].Exceeded)
 	}
 	if !admitted {
@@ -150,7 +156,7 @@ func (s *Store) reserve(sh *shard, hash uint64, r *store.Reservation, results []
 		return nil, true
 	}
 	if e == nil {
-		if !s.claim(r.Known || r.Entity.Consumer == "") {
+		if !s.claim(r.Known || r.Entity.Consumer == "" || own != nil) {
 			return nil, false
 		}
 		e = sh.insert(hash, r.Entity, len(r.Takes))
@@ -261,17 +267,19 @@ func (s *Store) Read(ctx context.Context, name store.Entity, rules []*store.Rule
 	if e != nil {
 		e.lapse(now)
 	}
+	own := sh.own.of(name)
 	for i, r := range rules {
 		c, held := e.peek(r, i, now)
 		results[i] = store.Result{Held: held}
+		results[i].Limit, results[i].Overridden = own[r.ID]
 		counter.Fill(&results[i], &c, r, now)
 	}
 	return nil
 }
 
 // Adjust implements store.Counters. It fails as Reserve does where counts are being read.
-func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, amount int64) error {
-	if amount == 0 {
+func (s *Store) Adjust(ctx context.Context, name store.Entity, amounts ...store.Amount) error {
+	if !slices.ContainsFunc(amounts, func(a store.Amount) bool { return a.Amount != 0 }) {
 		return nil
 	}
 	if err := s.gate.pass(ctx); err != nil {
@@ -284,10 +292,39 @@ func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, am
 	e := sh.find(hash, name)
 	if e == nil {
 		s.count.Add(1)
-		e = sh.insert(hash, name, 1)
+		e = sh.insert(hash, name, len(amounts))
 	}
 	e.lapse(now)
-	e.counters[e.counter(r, 0, now)].Charge(r, amount)
+	for i, a := range amounts {
+		if a.Amount != 0 {
+			e.counters[e.counter(a.Rule, i, now)].Charge(a.Rule, a.Amount)
+		}
+	}
+	sh.touch(e)
+	sh.settled(e, now)
+	return nil
+}
+
+// Clear implements store.Counters. It fails as Reserve does where counts are being read.
+func (s *Store) Clear(ctx context.Context, name store.Entity) error {
+	if err := s.gate.pass(ctx); err != nil {
+		return err
+	}
+	hash, sh := s.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, name)
+	if e == nil {
+		return nil
+	}
+	now := s.now().UnixMilli()
+	e.lapse(now)
+	for i := range e.counters {
+		c := &e.counters[i]
+		r := c.rule.Value()
+		c.Roll(&r, now)
+		c.Used, c.Prev = 0, 0
+	}
 	sh.touch(e)
 	sh.settled(e, now)
 	return nil

@@ -97,6 +97,7 @@ func (s *Store) track(on bool) {
 				e.dirty = false
 			}
 			sh.dirty = nil
+			sh.own.changed = nil
 		}
 		sh.mu.Unlock()
 	}

@@ -75,7 +75,7 @@ func crashed(t testing.TB, dir string) string {
 
 func adjust(t testing.TB, s *Store, e store.Entity, r *store.Rule, amount int64) {
 	t.Helper()
-	if err := s.Adjust(context.Background(), e, r, amount); err != nil {
+	if err := s.Adjust(context.Background(), e, store.Amount{Rule: r, Amount: amount}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -131,6 +132,10 @@ func FuzzDecode(f *testing.F) {
 		record, _ := entityOf("app", all[n:]...).appendRecord(nil, at)
 		f.Add(record)
 	}
+	var own overrides
+	limit := int64(5)
+	own.set(store.Entity{Instance: "i", Consumer: "app"}, "tokens", &limit)
+	f.Add(own.appendRecord(nil, store.Entity{Instance: "i", Consumer: "app"}))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		s := New(Options{Now: func() time.Time { return time.UnixMilli(at) }})
 		l := s.newLoading()
@@ -140,6 +145,12 @@ func FuzzDecode(f *testing.F) {
 		s.adopt(l, true)
 		// What is read can be counted on, and is written as it was read.
 		for i := range s.shards {
+			for e, limits := range s.shards[i].own.limits {
+				name, again, err := newDecoder().decodeOverrides(s.shards[i].own.appendRecord(nil, e))
+				if err != nil || name != e || !maps.Equal(again, limits) {
+					t.Fatalf("read %+v %v, wrote %+v %v (%v)", e, limits, name, again, err)
+				}
+			}
 			for _, e := range s.shards[i].ends {
 				again, _ := e.appendRecord(nil, at)
 				name, counters, err := newDecoder().decode(again)
@@ -148,7 +159,7 @@ func FuzzDecode(f *testing.F) {
 				}
 				for _, c := range counters {
 					r := c.rule.Value()
-					if err := s.Adjust(t.Context(), name, &r, 1); err != nil {
+					if err := s.Adjust(t.Context(), name, store.Amount{Rule: &r, Amount: 1}); err != nil {
 						t.Fatal(err)
 					}
 				}

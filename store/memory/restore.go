@@ -43,6 +43,10 @@ func (s *Store) newLoading() *loading {
 // visit takes a record in, in the place of those before it of the same entity.
 func (l *loading) visit(record []byte) error {
 	l.bytes += int64(len(record))
+	if isOverrides(record) {
+		l.visitOverrides(record)
+		return nil
+	}
 	name, counters, ok := l.read(record)
 	if !ok {
 		return nil
@@ -72,15 +76,34 @@ func (l *loading) visit(record []byte) error {
 	return nil
 }
 
+// visitOverrides takes the limits of an entity's own, in the place of those before.
+func (l *loading) visitOverrides(record []byte) {
+	name, limits, err := l.in.decodeOverrides(record)
+	if err != nil {
+		l.unread(err)
+		return
+	}
+	hash, _ := l.s.shard(name)
+	sh := &l.shards[hash>>(64-shardBits)]
+	delete(sh.own.limits, name)
+	for rule, limit := range limits {
+		sh.own.set(name, rule, &limit)
+	}
+}
+
 // read reads a record, or notes why it cannot be read. The others are good all the
 // same.
 func (l *loading) read(record []byte) (name store.Entity, counters []ruleCounter, ok bool) {
 	name, counters, err := l.in.decode(record)
 	if err != nil {
-		l.found.Unread++
-		l.found.Reason = cmp.Or(l.found.Reason, err)
+		l.unread(err)
 	}
 	return name, counters, err == nil
+}
+
+func (l *loading) unread(err error) {
+	l.found.Unread++
+	l.found.Reason = cmp.Or(l.found.Reason, err)
 }
 
 // live tells whether a counter still says something, rolled to now.
@@ -114,6 +137,7 @@ func (s *Store) adopt(l *loading, sum bool) {
 		} else {
 			s.merge(sh, from, l.now, sum)
 		}
+		sh.own.join(&from.own)
 		sh.note()
 		sh.mu.Unlock()
 	}

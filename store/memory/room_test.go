@@ -90,7 +90,7 @@ func TestFullStoreRefusesOnlyNewUnknownConsumers(t *testing.T) {
 	if _, err := w.call(store.Entity{Instance: "shared"}, false, hourly); err != nil {
 		t.Errorf("the counter all share: %v", err)
 	}
-	if err := w.Adjust(t.Context(), app(n+3), hourly, 5); err != nil {
+	if err := w.Adjust(t.Context(), app(n+3), store.Amount{Rule: hourly, Amount: 5}); err != nil {
 		t.Errorf("adjusting: %v", err)
 	}
 	for i := range n {

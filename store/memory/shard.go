@@ -36,6 +36,8 @@ type shard struct {
 	// outlive the process.
 	dirty   []*entity
 	tracked bool
+	// own are the limits that entities have of their own.
+	own overrides
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }

@@ -96,7 +96,7 @@ func (c *Counters) Settle(t *store.Ticket, actual []int64) {
 		c.remote.Settle(k.inner, actual)
 		c.seen.settled(k.inner, actual, func(r *store.Rule, amount int64) {
 			r = c.spread.rule(r, c.replicas.Load())
-			_ = c.local.Adjust(context.Background(), k.Entity, r, amount) // it never fails
+			_ = c.local.Adjust(context.Background(), k.Entity, store.Amount{Rule: r, Amount: amount}) // it never fails
 		})
 		return
 	}
@@ -202,11 +202,27 @@ func (c *Counters) Entities(ctx context.Context, instance, after string, n int) 
 }
 
 // Adjust implements store.Counters. It does not wait for the end of an outage.
-func (c *Counters) Adjust(ctx context.Context, e store.Entity, rule *store.Rule, amount int64) error {
+func (c *Counters) Adjust(ctx context.Context, e store.Entity, amounts ...store.Amount) error {
 	c.Start()
-	_, err := c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Adjust(ctx, e, rule, amount) })
+	_, err := c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Adjust(ctx, e, amounts...) })
 	if err == nil {
-		c.seen.adjusted(e, rule, amount)
+		c.seen.adjusted(e, amounts)
+	}
+	return err
+}
+
+// Clear implements store.Counters. What this process has yet to have charged is charged
+// before. It does not wait for the end of an outage.
+func (c *Counters) Clear(ctx context.Context, e store.Entity) error {
+	c.Start()
+	_, err := c.ask(ctx, e, func() (*store.Ticket, error) {
+		if err := c.deliverOf(ctx, e); err != nil {
+			return nil, err
+		}
+		return nil, c.remote.Clear(ctx, e)
+	})
+	if err == nil {
+		c.seen.cleared(e)
 	}
 	return err
 }

@@ -98,11 +98,25 @@ func (f *fake) Read(ctx context.Context, e store.Entity, rules []*store.Rule, re
 	return f.server.Read(ctx, e, rules, results)
 }
 
-func (f *fake) Adjust(ctx context.Context, e store.Entity, r *store.Rule, amount int64) error {
+func (f *fake) Adjust(ctx context.Context, e store.Entity, amounts ...store.Amount) error {
 	if err := f.serve(ctx, e); err != nil {
 		return err
 	}
-	return f.server.Adjust(ctx, e, r, amount)
+	return f.server.Adjust(ctx, e, amounts...)
+}
+
+func (f *fake) Clear(ctx context.Context, e store.Entity) error {
+	if err := f.serve(ctx, e); err != nil {
+		return err
+	}
+	return f.server.Clear(ctx, e)
+}
+
+func (f *fake) Override(ctx context.Context, e store.Entity, rule string, limit *int64) error {
+	if err := f.serve(ctx, e); err != nil {
+		return err
+	}
+	return f.server.Override(ctx, e, rule, limit)
 }
 
 func (f *fake) Identity() string { return "me" }
@@ -142,7 +156,7 @@ func (s *server) apply(b store.Batch) {
 	b.Lines = append([]store.Amount(nil), b.Lines...)
 	s.applied = append(s.applied, b)
 	for _, a := range b.Lines {
-		_ = s.Adjust(context.Background(), b.Entity, a.Rule, a.Amount) // it never fails
+		_ = s.Adjust(context.Background(), b.Entity, a) // it never fails
 	}
 }
 
@@ -255,8 +269,8 @@ func cut(t *testing.T, c *Counters, f *fake) {
 	t.Helper()
 	f.set(errGone, false)
 	for i := 0; !c.Status().Open; i++ {
-		e := store.Entity{Instance: "none", Consumer: fmt.Sprint(i)} // lest one is set apart
-		_ = c.Adjust(context.Background(), e, day, 1)                // this one tries only the remote
+		e := store.Entity{Instance: "none", Consumer: fmt.Sprint(i)}              // lest one is set apart
+		_ = c.Adjust(context.Background(), e, store.Amount{Rule: day, Amount: 1}) // this one tries only the remote
 	}
 }
 

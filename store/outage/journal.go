@@ -99,6 +99,12 @@ func (j *journal) open(now time.Time) (err error) {
 			b, err = readBatch(record[1:], rules)
 		case record[0] == kindSight:
 			if g, err = readSight(record[1:]); err == nil {
+				g.own = sights[g.entity].own
+				sights[g.entity] = g
+			}
+		case record[0] == kindOwn:
+			if g.entity, g.own, err = readOwn(record[1:]); err == nil {
+				g.counters = sights[g.entity].counters
 				sights[g.entity] = g
 			}
 		}

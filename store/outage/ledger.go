@@ -82,7 +82,7 @@ func (c *Counters) countHere(b *store.Batch) {
 		if s := sh.find(b.Entity).counter(a.Rule, 0); s != nil {
 			c.plant(b.Entity, rule, s, now) // before, since it sets the counter
 		}
-		_ = c.local.Adjust(context.Background(), b.Entity, rule, amount) // it never fails
+		_ = c.local.Adjust(context.Background(), b.Entity, store.Amount{Rule: rule, Amount: amount}) // it never fails
 		sh.mu.Unlock()
 	}
 }
@@ -100,11 +100,11 @@ func (s *seen) all(now time.Time, most int64, write func(record []byte) error) e
 		sh.mu.Lock()
 		var records [][]byte
 		for e, g := range sh.young {
-			records = g.record(records, e, now.UnixMilli())
+			records = g.record(g.recordOwn(records, e), e, now.UnixMilli())
 		}
 		for e, g := range sh.old {
 			if sh.young[e] == nil {
-				records = g.record(records, e, now.UnixMilli())
+				records = g.record(g.recordOwn(records, e), e, now.UnixMilli())
 			}
 		}
 		sh.mu.Unlock()

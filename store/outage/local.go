@@ -13,6 +13,9 @@ import (
 // reserveHere admits a call without the remote, as the policy says. cause is why.
 func (c *Counters) reserveHere(ctx context.Context, r *store.Reservation, results []store.Result, cause error) (*store.Ticket, error) {
 	policy, replicas := c.Policy(), c.replicas.Load()
+	own := c.seen.own(r.Entity)
+	r = by(own, r)
+	defer mark(own, r, results)
 	switch {
 	case policy == Deny, r.Strict && replicas <= 0:
 		return nil, cause
@@ -150,7 +153,7 @@ func (c *Counters) plant(e store.Entity, r *store.Rule, s *counter, now time.Tim
 	ctx, results := context.Background(), [1]store.Result{}
 	_ = c.local.Read(ctx, e, []*store.Rule{r}, results[:]) // neither fails
 	if d := s.left(now.UnixMilli()) - results[0].Used; d != 0 {
-		_ = c.local.Adjust(ctx, e, r, d)
+		_ = c.local.Adjust(ctx, e, store.Amount{Rule: r, Amount: d})
 	}
 }
 
@@ -188,14 +191,14 @@ func (c *Counters) readHere(ctx context.Context, e store.Entity, rules []*store.
 	for i, rule := range rules {
 		r.Takes[i].Rule = rule
 	}
-	now := c.now()
+	now, own := c.now(), c.seen.own(e)
 	parts := c.parts(nil, &r, 1, now)
 	if err := c.local.Read(ctx, e, rules, results); err != nil {
 		return err
 	}
 	for i := range parts {
 		parts[i].whole(rules[i], &results[i], now)
-		results[i].Limit = 0
+		results[i].Limit, results[i].Overridden = own[rules[i].ID]
 	}
 	return nil
 }

@@ -349,7 +349,7 @@ func TestReadAndEntitiesInAnOutage(t *testing.T) {
 		if p == Local && (err != nil || results[0].Used < 5) || p != Local && !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("policy %d: read %+v, %v", p, results, err)
 		}
-		if err := c.Adjust(t.Context(), entity, day, 1); !errors.Is(err, store.ErrUnavailable) {
+		if err := c.Adjust(t.Context(), entity, store.Amount{Rule: day, Amount: 1}); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("policy %d: adjusting: %v", p, err)
 		}
 	}

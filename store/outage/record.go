@@ -18,6 +18,7 @@ import (
 //	whole   the generation that is whole
 //	sight   instance, consumer, and of each counter rule id, kind, and used, held, at,
 //	        reset, lapse, as the remote last told them
+//	own     instance, consumer, and of each limit of its own rule id and limit
 //
 // A later record of a batch takes the place of those before, and so does a generation
 // of the remote's that is whole.
@@ -26,6 +27,7 @@ const (
 	kindRemote = 'r'
 	kindWhole  = 'w'
 	kindSight  = 's'
+	kindOwn    = 'o'
 
 	recordVersion = 1
 )

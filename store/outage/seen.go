@@ -27,8 +27,11 @@ type seenShard struct {
 	young, old map[store.Entity]*sight
 }
 
-// sight is the last state of an entity's counters.
-type sight struct{ counters []counter }
+// sight is the last state of an entity's counters, and what limits it has of its own.
+type sight struct {
+	counters []counter
+	own      map[string]int64 // by the IDs of rules; nil for none
+}
 
 // counter is the last state of one. Instants are Unix milliseconds.
 type counter struct {
@@ -94,6 +97,12 @@ func (sh *seenShard) put(e store.Entity, g *sight) {
 	sh.young[e] = g
 }
 
+// enter puts the first sight of an entity.
+func (sh *seenShard) enter(e store.Entity, g *sight) {
+	e.Consumer = strings.Clone(e.Consumer) // or the request it is part of would stay
+	sh.put(e, g)
+}
+
 // counter returns that of a rule, which is mostly the one it is guessed to be.
 func (g *sight) counter(r *store.Rule, guess int) *counter {
 	if g == nil {
@@ -118,12 +127,11 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 	g := sh.find(r.Entity)
 	if g == nil {
 		g = &sight{counters: make([]counter, 0, len(r.Takes))}
-		e := r.Entity
-		e.Consumer = strings.Clone(e.Consumer) // or the request it is part of would stay
-		sh.put(e, g)
+		sh.enter(r.Entity, g)
 	}
 	for i := range r.Takes {
 		rule, res := r.Takes[i].Rule, &results[i]
+		g.told(rule.ID, res)
 		c := g.counter(rule, i)
 		if c == nil {
 			g.counters = append(g.counters, counter{})
@@ -162,12 +170,27 @@ func (s *seen) settled(t *store.Ticket, actual []int64, adjust func(r *store.Rul
 }
 
 // adjusted brings it up to what was charged or granted by hand.
-func (s *seen) adjusted(e store.Entity, r *store.Rule, amount int64) {
+func (s *seen) adjusted(e store.Entity, amounts []store.Amount) {
 	sh := s.shard(e)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if c := sh.find(e).counter(r, 0); c != nil {
-		c.used, c.seeded = addUp(c.used, amount), false
+	g := sh.find(e)
+	for i, a := range amounts {
+		if c := g.counter(a.Rule, i); c != nil {
+			c.used, c.seeded = addUp(c.used, a.Amount), false
+		}
+	}
+}
+
+// cleared has nothing be used.
+func (s *seen) cleared(e store.Entity) {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if g := sh.find(e); g != nil {
+		for i := range g.counters {
+			g.counters[i].used, g.counters[i].seeded = 0, false
+		}
 	}
 }
 

@@ -190,6 +190,7 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 		o.tell(nil)
 	}
 	for i, c := range b.calls {
+		r.calls[i].edits = b.edits
 		s.decided(q, c, &r.calls[i])
 	}
 }

@@ -35,7 +35,8 @@
 -- put forward or back. Then follows of each call "1" or "0" for admitted or
 -- not, with ":" and what was got of each take with most; when the first of what is
 -- held lapses, or 0; and of each take the start, used, prev and held that it found,
--- or if D, that there are now. What is sent shorter may also be answered by "V now 1"
+-- or if D, that there are now, with ":" and the limit where the entity has one of its
+-- own; see edit.lua. What is sent shorter may also be answered by "V now 1"
 -- or 0 for not admitted, and lines with the counters as they were stored.
 --
 -- All is read and parsed before the first write, since a script that fails is not
@@ -87,6 +88,15 @@ for i = 1, rules do
   fields[i + 1] = ARGV[p]
   C[i] = load(ARGV[p], ARGV[p + 1], ARGV[p + 2], values[i + 1], now)
   if C[i].off then return fmt('T %d', now) end
+end
+
+-- Limits of the entity's own.
+local own = values[rules + 2]
+if own then
+  for i = 1, rules do
+    local _, at = string.find(own, '\n' .. C[i].field .. ' ', 1, true)
+    if at then C[i].own = match(own, '^%d+', at + 1) end
+  end
 end
 
 local p = 6 + 3 * rules
@@ -143,6 +153,7 @@ local function show(c)
   else
     out[#out + 1] = fmt('%d ', c.start) .. text(c.used) .. ' ' .. text(c.prev) .. ' ' .. text(c.held)
   end
+  if c.own then out[#out] = out[#out] .. ':' .. c.own end
 end
 
 local function take(done)
@@ -159,7 +170,7 @@ local function take(done)
     if not done then
       local sum = level(c, now)
       if flags % 2 == 0 then sum = add(sum, c.held) end
-      if flags % 4 < 2 and more(add(sum, parse(ARGV[p + 2])), parse(ARGV[p + 1])) then admitted = false end
+      if flags % 4 < 2 and more(add(sum, parse(ARGV[p + 2])), parse(c.own or ARGV[p + 1])) then admitted = false end
     end
     if c.first > 0 and (lapse == 0 or c.first < lapse) then lapse = c.first end
     show(c)
@@ -177,7 +188,7 @@ local function take(done)
     local flags = what % 8
     local c, used, got = C[(what - flags) / 8], parse(ARGV[p + 3]), parse(ARGV[p + 4])
     if flags >= 4 then
-      local free = minus(minus(parse(ARGV[p + 1]), level(c, now)), used)
+      local free = minus(minus(parse(c.own or ARGV[p + 1]), level(c, now)), used)
       if flags % 2 == 0 then free = minus(free, c.held) end
       got = most(got, least(free, parse(ARGV[p + 5])))
       word = word .. ':' .. text(got)
@@ -274,7 +285,7 @@ if (fresh or not values[1]) and number % 16 == 0 and call('HLEN', key) > 64 then
   for i = 1, #fields do touched[fields[i]] = true end
   for i = 1, #all, 2 do
     local f, v = all[i], all[i + 1]
-    if not touched[f] and f ~= 'n' then
+    if not touched[f] and f ~= 'n' and f ~= 'o' then
       if byte(f) == 113 then
         local last = tonumber(match(v, '^%d+') or 0)
         if last / 1000 + 3456000000 < now then gone[#gone + 1] = f end
@@ -295,7 +306,7 @@ end
 -- follows a deletion.
 call('HSET', key, unpack(set))
 local need = ends - now
-if call('PTTL', key) < need then call('PEXPIRE', key, fmt('%d', need + floor(need / 8))) end
+if not own and call('PTTL', key) < need then call('PEXPIRE', key, fmt('%d', need + floor(need / 8))) end
 for i = 1, #gone, 1000 do
   call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone)))
 end

@@ -33,6 +33,7 @@ type batch struct {
 	// asked tells of each call whether it was still waited for when sent last.
 	asked  []bool
 	sent   time.Time
+	edits  uint64    // by hand, in its shard until then
 	until  time.Time // when those who wait give up
 	tries  int
 	moved  int  // how often the server found it to be of another time
@@ -132,7 +133,7 @@ func (o *op) rules() int {
 
 // encode makes the script's arguments anew: ages grow, and calls are given up.
 func (s *Store) encode(q *queue, b *batch) {
-	b.sent, b.flying = s.now(), true
+	b.sent, b.flying, b.edits = s.now(), true, q.shard.edits
 	b.tries++
 	if b.single() {
 		b.asked = append(b.asked[:0], true)

@@ -90,7 +90,7 @@ func TestFieldsOfRulesThatAreGoneAreForgotten(t *testing.T) {
 	e := store.Entity{Instance: "tokens", Consumer: "app"}
 	for i := range 500 {
 		r := &store.Rule{ID: fmt.Sprint("old ", i), Window: must(store.Fixed(time.Second))}
-		if err := s.Adjust(t.Context(), e, r, 1); err != nil {
+		if err := s.Adjust(t.Context(), e, store.Amount{Rule: r, Amount: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestFieldsOfRulesThatAreGoneAreForgotten(t *testing.T) {
 			t.Fatalf("%d fields are left of 500 after %d more", c.HLen(t.Context(), "{app}tokens").Val(), i)
 		}
 		r := &store.Rule{ID: fmt.Sprint("new ", i), Window: must(store.Fixed(time.Hour))}
-		if err := s.Adjust(t.Context(), e, r, 1); err != nil {
+		if err := s.Adjust(t.Context(), e, store.Amount{Rule: r, Amount: 1}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -162,7 +162,7 @@ func TestHammeringConsumersAreRefusedWithoutTheServer(t *testing.T) {
 	server, o := single(t)
 	s := open(t, o)
 	e := store.Entity{Instance: "tokens", Consumer: "app"}
-	if err := s.Adjust(t.Context(), e, tokens, 100); err != nil {
+	if err := s.Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: 100}); err != nil {
 		t.Fatal(err)
 	}
 	c := server.Client()
@@ -192,7 +192,7 @@ func TestHammeringConsumersAreRefusedWithoutTheServer(t *testing.T) {
 	if k, err := s.Reserve(t.Context(), &r, results); err != nil || k != nil {
 		t.Errorf("admitted: %+v, %v", results[0], err)
 	}
-	if err := s.Adjust(t.Context(), e, tokens, -1); err != nil {
+	if err := s.Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: -1}); err != nil {
 		t.Fatal(err)
 	}
 	if k, err := s.Reserve(t.Context(), &r, results); err != nil || k == nil {
@@ -282,7 +282,7 @@ func TestTellsWhatTheServerEvicts(t *testing.T) {
 		if got := s.EvictionPolicy(); got != "" {
 			t.Errorf("%q before it is connected", got)
 		}
-		if err := s.Adjust(t.Context(), store.Entity{Instance: "tokens"}, tokens, 1); err != nil {
+		if err := s.Adjust(t.Context(), store.Entity{Instance: "tokens"}, store.Amount{Rule: tokens, Amount: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.EvictionPolicy(); got != policy {
@@ -298,7 +298,7 @@ func TestListsWhatIsUnderItsPrefixOnly(t *testing.T) {
 		o.Prefix = prefix
 		s := open(t, o)
 		for _, name := range []string{"one", "two words", "three"} {
-			if err := s.Adjust(t.Context(), store.Entity{Instance: "tokens" + prefix, Consumer: name}, tokens, 1); err != nil {
+			if err := s.Adjust(t.Context(), store.Entity{Instance: "tokens" + prefix, Consumer: name}, store.Amount{Rule: tokens, Amount: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -163,6 +163,7 @@ func (s *Store) forget(e store.Entity) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	delete(sh.refusals, e)
+	sh.edits++
 }
 
 // Pending is how many changes, and batches that may have been applied, wait for the

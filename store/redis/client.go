@@ -20,6 +20,8 @@ var (
 	commonLua string
 	//go:embed claim.lua
 	claimLua string
+	//go:embed edit.lua
+	editLua string
 	//go:embed release.lua
 	releaseLua string
 )

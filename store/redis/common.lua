@@ -1,8 +1,8 @@
 -- The common case, without a function of its own for anything: Lua would make each
 -- anew whenever the script is run, which costs more than what they do. It is a take
 -- that was sent in the short form, whose counters have few enough digits for Lua's
--- numbers; and nothing that is done once in a while. All else goes to whole, which
--- must come to the same.
+-- numbers; without limits of the entity's own; and nothing that is done once in a
+-- while. All else goes to whole, which must come to the same.
 
 local call, match, fmt, floor = redis.call, string.match, string.format, math.floor
 local byte = string.byte
@@ -11,19 +11,21 @@ local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
 
 if byte(kinds) ~= 112 then
-  local fields = {ARGV[1]}
-  for i = 1, tonumber(kinds) do fields[i + 1] = ARGV[3 + 3 * i] end
+  local fields, n = {ARGV[1]}, tonumber(kinds)
+  for i = 1, n do fields[i + 1] = ARGV[3 + 3 * i] end
+  fields[n + 2] = 'o'
   return whole(now, call('HMGET', key, unpack(fields)), ARGV)
 end
 
 local rules, number = #kinds - 1, ARGV[2] + 0
+ARGV[6 + rules] = 'o'
 local values = call('HMGET', key, ARGV[1], unpack(ARGV, 6))
-if values[1] and match(values[1], '^%d+') + 0 >= number then return whole(now, values, ARGV) end
+if values[rules + 2] or values[1] and match(values[1], '^%d+') + 0 >= number then return whole(now, values, ARGV) end
 
 local numbers, numbered = ARGV[4], struct.unpack
 local lease, grid, p = numbered('<dd', numbers)
 local to = math.ceil((now + lease) / grid) * grid
-local out, set, admitted = {'', unpack(values, 2)}, {}, true
+local out, set, admitted = {'', unpack(values, 2, rules + 1)}, {}, true
 local lasts, ends = 0, now + 600000
 for i = 1, rules do
   local kind, value = byte(kinds, i + 1), values[i + 1]

@@ -312,7 +312,7 @@ func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule
 		return unavailable(errReply)
 	}
 	for i, f := range r.calls[0].found {
-		results[i] = store.Result{Held: f.held}
+		results[i] = store.Result{Limit: f.limit, Overridden: f.own, Held: f.held}
 		counter.Fill(&results[i], &f.State, rules[i], r.then)
 	}
 	return nil
@@ -320,19 +320,33 @@ func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule
 
 // Adjust implements store.Counters. Errors wrap store.ErrUnavailable; an adjustment
 // that got one has no effect, or is taken back as soon as it is known to have had.
-func (s *Store) Adjust(ctx context.Context, name store.Entity, r *store.Rule, n int64) error {
+func (s *Store) Adjust(ctx context.Context, name store.Entity, amounts ...store.Amount) error {
 	if s.closed.Load() {
 		return errClosed
 	}
-	if n == 0 {
+	lines := make([]line, 0, len(amounts))
+	for _, a := range amounts {
+		if a.Amount != 0 {
+			lines = append(lines, line{rule: a.Rule, used: a.Amount})
+		}
+	}
+	if len(lines) == 0 {
 		return nil
 	}
+	if len(lines) > rulesMost/2 {
+		return fmt.Errorf("counting in Redis: %d counters are too many to be adjusted at once: %w", len(lines), store.ErrUnavailable)
+	}
+	return s.change(ctx, name, lines)
+}
+
+// change has lines applied, after all that is queued for the entity.
+func (s *Store) change(ctx context.Context, name store.Entity, lines []line) error {
 	number, err := s.ready(ctx)
 	if err != nil {
 		return err
 	}
 	since, done := time.Now(), make(chan error, 1)
-	o := &op{kind: adjusting, at: s.now(), lines: []line{{rule: r, used: n}}, done: done}
+	o := &op{kind: adjusting, at: s.now(), lines: lines, done: done}
 	sh := s.shard(name)
 	sh.mu.Lock()
 	q := s.queue(sh, name)

@@ -21,7 +21,7 @@ func (s *Store) decided(q *queue, c *call, r *outcome) {
 	case !admitted:
 		for i := range c.takes {
 			f := &r.found[i]
-			counter.Check(f.State, &c.takes[i], f.held, r.then, &c.results[i])
+			f.check(f.State, &c.takes[i], f.held, r.then, &c.results[i])
 		}
 		s.remember(q, c, r)
 		c.finish(nil, nil)
@@ -82,7 +82,7 @@ func (r *outcome) fill(res *store.Result, k *store.Take, l *store.Line, i int) {
 		s.Charge(k.Rule, -l.Charged)
 		held = max(0, counter.Sub(held, l.Held))
 	}
-	counter.Check(s, k, held, r.then, res)
+	r.found[i].check(s, k, held, r.then, res)
 	if !k.Shadow {
 		res.Exceeded, res.RetryAfter = false, 0
 	}

@@ -170,7 +170,7 @@ func (tw *twins) adjust(t *rapid.T) {
 		n = -n
 	}
 	for _, s := range []store.Counters{tw.memory, tw.redis} {
-		if err := s.Adjust(context.Background(), tw.entity, rule, n); err != nil {
+		if err := s.Adjust(context.Background(), tw.entity, store.Amount{Rule: rule, Amount: n}); err != nil {
 			t.Fatalf("adjusting: %v", err)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // however often, it is applied once. What has not been sent before is numbered under
 // the process's origin, a random name: its replica number may be another's by the
 // time that it is restored. Those who wait for a call, an adjustment or a
-// renewal end with their process, so that these are left out; of calls that were
-// given up but may have been admitted, what they took is kept, to be given back.
+// renewal end with their process, so that these are left out; of calls and adjustments
+// that were given up but may have been applied, what they took is kept, to be given back.
 
 // record is a batch that may or may not have been applied.
 type record struct {
@@ -30,9 +30,10 @@ type record struct {
 	Calls    []recordCall `json:"q,omitempty"`
 }
 
-// recordOp settles. At is Unix milliseconds.
+// recordOp settles, or is an adjustment that is to be undone. At is Unix milliseconds.
 type recordOp struct {
 	At    int64        `json:"a"`
+	Undo  bool         `json:"z,omitempty"`
 	Lines []recordLine `json:"l"`
 }
 
@@ -117,10 +118,8 @@ func (s *Store) freeze(q *queue) {
 
 // empty tells whether nothing of the batch is to be kept.
 func (b *batch) empty() bool {
-	for _, o := range b.ops {
-		if o.kind == settling {
-			return false
-		}
+	if slices.ContainsFunc(b.ops, (*op).lasts) {
+		return false
 	}
 	for _, c := range b.calls {
 		if c.gone {
@@ -130,13 +129,16 @@ func (b *batch) empty() bool {
 	return true
 }
 
+// lasts tells whether the op outlives those who wait for it.
+func (o *op) lasts() bool { return o.kind == settling || o.kind == adjusting && o.gone }
+
 func (b *batch) record(e store.Entity) record {
 	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Origin: b.origin, Number: b.number}
 	for _, o := range b.ops {
-		if o.kind != settling {
+		if !o.lasts() {
 			continue
 		}
-		op := recordOp{At: o.at.UnixMilli()}
+		op := recordOp{At: o.at.UnixMilli(), Undo: o.kind == adjusting}
 		for i := range o.lines {
 			l := &o.lines[i]
 			op.Lines = append(op.Lines, recordLine{recorded(l.rule), l.used, pairs(l.back), pairs(l.release)})
@@ -209,12 +211,15 @@ func (s *Store) restore(r *record) error {
 	}
 	for _, from := range r.Ops {
 		o := &op{kind: settling, at: time.UnixMilli(from.At)}
+		if from.Undo {
+			o.kind, o.gone = adjusting, true
+		}
 		for _, l := range from.Lines {
 			rule, err := l.Rule.rule()
 			if err != nil {
 				return err
 			}
-			o.lines = append(o.lines, line{rule, max(l.Used, 0), amounts(l.Back), amounts(l.Release)})
+			o.lines = append(o.lines, line{rule, l.Used, amounts(l.Back), amounts(l.Release)})
 		}
 		b.ops = append(b.ops, o)
 	}

@@ -19,13 +19,18 @@ const scanned = 1000
 // it is for operators, and waits as long as ctx lets it. A consumer is listed for
 // some minutes after its counters are over. Errors wrap store.ErrUnavailable.
 func (s *Store) Entities(ctx context.Context, instance, after string, n int) ([]store.Entity, error) {
+	return s.list(ctx, instance, after, n, "")
+}
+
+// list lists the consumers of an instance, those alone that have a field if one is given.
+func (s *Store) list(ctx context.Context, instance, after string, n int, field string) ([]store.Entity, error) {
 	if s.closed.Load() {
 		return nil, errClosed
 	}
 	if n <= 0 {
 		return nil, nil
 	}
-	l := &listing{s: s, after: after, most: n, suffix: "}" + part(instance)}
+	l := &listing{s: s, after: after, most: n, suffix: "}" + part(instance), field: field}
 	var err error
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
 		err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *goredis.Client) error { return l.scan(ctx, c) })
@@ -49,6 +54,7 @@ type listing struct {
 	after  string
 	most   int
 	suffix string // of the instance's keys
+	field  string // that an entity must have, empty for none
 
 	mu    sync.Mutex
 	names []string
@@ -63,6 +69,11 @@ func (l *listing) scan(ctx context.Context, c goredis.Cmdable) error {
 		keys, next, err := c.Scan(ctx, cursor, pattern, scanned).Result()
 		if err != nil {
 			return err
+		}
+		if l.field != "" {
+			if keys, err = l.having(ctx, c, keys); err != nil {
+				return err
+			}
 		}
 		if err := l.add(ctx, c, keys); err != nil {
 			return err
@@ -101,6 +112,29 @@ func (l *listing) add(ctx context.Context, c goredis.Cmdable, keys []string) err
 		l.trim()
 	}
 	return nil
+}
+
+// having are the keys of hashes that have the field.
+func (l *listing) having(ctx context.Context, c goredis.Cmdable, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	pipe := c.Pipeline()
+	for _, key := range keys {
+		pipe.HExists(ctx, key, l.field)
+	}
+	cmds, _ := pipe.Exec(ctx) // each command has its own error
+	var some []string
+	for i, cmd := range cmds {
+		has, err := cmd.(*goredis.BoolCmd).Result()
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			some = append(some, keys[i])
+		}
+	}
+	return some, nil
 }
 
 // fullNames reads the names that are not in the keys.

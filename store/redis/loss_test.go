@@ -240,7 +240,7 @@ func TestRequestsThatComeAfterTheirRepetitionAreNotApplied(t *testing.T) {
 		{"refused meanwhile", func(b *batch) { b.calls[0].takes[0].Limit = 0 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			q := &queue{entity: e, key: s.key(e)}
+			q := &queue{shard: new(shard), entity: e, key: s.key(e)}
 			b := &batch{number: s.replicas.current.Load().next()}
 			b.calls = []*call{{lease: time.Minute, takes: []store.Take{{Rule: tokens, Limit: 5, Need: 1, Charge: 1}}}}
 			s.encode(q, b)

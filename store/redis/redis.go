@@ -77,6 +77,7 @@ type Store struct {
 	grid                  func(lease int64) int64
 	onError               func(error)
 	apply, claim, release *script
+	edit                  *script
 
 	replicas replicas
 	origin   origin
@@ -110,7 +111,7 @@ func New(o Options) *Store {
 	s := &Store{
 		client: connect(&o), prefix: o.Prefix, timeout: o.Timeout, now: o.Now, grid: o.grid, onError: o.OnError,
 		apply: newScript(o.script(countLua())),
-		claim: newScript(o.script(claimLua)), release: newScript(releaseLua),
+		claim: newScript(o.script(claimLua)), release: newScript(releaseLua), edit: newScript(o.script(editLua)),
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
 	s.replicas.init(o.Identity)
@@ -163,6 +164,7 @@ type shard struct {
 	mu       sync.Mutex
 	queues   map[store.Entity]*queue
 	refusals map[store.Entity]*refusal
+	edits    uint64 // by hand and after outages: what was sent before is not remembered
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }

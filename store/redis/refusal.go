@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
-	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
 // What made the server refuse a call is remembered for a moment, so that a caller
@@ -34,10 +33,10 @@ type remembered struct {
 
 // remember keeps what was found by a call that was refused. The shard is locked.
 func (s *Store) remember(q *queue, c *call, r *outcome) {
-	if len(q.ops) > 0 {
+	sh := q.shard
+	if len(q.ops) > 0 || r.edits != sh.edits {
 		return
 	}
-	sh := q.shard
 	if sh.refusals == nil {
 		sh.refusals = make(map[store.Entity]*refusal)
 	}
@@ -92,7 +91,7 @@ func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result)
 		}
 		state := f.State
 		state.Roll(t.Rule, now)
-		counter.Check(state, t, f.held, now, &results[i])
+		f.check(state, t, f.held, now, &results[i])
 		refused = refused || results[i].Exceeded && !t.Shadow
 	}
 	return refused

@@ -20,7 +20,7 @@ func TestReplicasThatComeAndGoLeaveNothingBehind(t *testing.T) {
 		stores := make([]*Store, replicas)
 		for i := range stores {
 			stores[i] = open(t, o)
-			if err := stores[i].Adjust(t.Context(), e, tokens, 1); err != nil {
+			if err := stores[i].Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}

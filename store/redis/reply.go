@@ -47,12 +47,27 @@ type outcome struct {
 	// not those that were found.
 	before bool
 	found  []found
+	// edits is how often its shard had been edited by hand when it was sent.
+	edits uint64
 }
 
 // found is the state of a counter as the script found it.
 type found struct {
 	counter.State
 	held int64
+	// own is set where the entity has a limit of its own.
+	own   bool
+	limit int64
+}
+
+// check fills a result as counter.Check does. What calls hold may be known better than
+// when it was found.
+func (f *found) check(s counter.State, t *store.Take, held, now int64, res *store.Result) {
+	if f.own {
+		counter.CheckOwn(s, t, f.limit, held, now, res)
+		return
+	}
+	counter.Check(s, t, held, now, res)
 }
 
 // read reads the whole of a reply, so that one which is not understood has had no
@@ -117,7 +132,14 @@ func (r *outcome) fits(c *call) bool {
 func (r *outcome) states(w *words, n int) {
 	r.found = make([]found, n)
 	for i := range r.found {
-		r.found[i] = found{counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}, w.number()}
+		f := &r.found[i]
+		f.State = counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}
+		var held, limit string
+		held, limit, f.own = strings.Cut(w.next(), ":")
+		f.held = w.parse(held)
+		if f.own {
+			f.limit = w.parse(limit)
+		}
 	}
 }
 
@@ -167,8 +189,10 @@ func (w *words) next() string {
 	return word
 }
 
-func (w *words) number() int64 {
-	n, err := strconv.ParseInt(w.next(), 10, 64)
+func (w *words) number() int64 { return w.parse(w.next()) }
+
+func (w *words) parse(word string) int64 {
+	n, err := strconv.ParseInt(word, 10, 64)
 	w.bad = w.bad || err != nil
 	return n
 }

@@ -72,7 +72,12 @@ func testRead(f *fixture) {
 // list returns a page of the instance's consumers.
 func (f *fixture) list(after string, n int) []string {
 	f.Helper()
-	entities, err := f.store.Entities(context.Background(), f.instance, after, n)
+	return f.listed(f.store.Entities, after, n)
+}
+
+func (f *fixture) listed(list func(ctx context.Context, instance, after string, n int) ([]store.Entity, error), after string, n int) []string {
+	f.Helper()
+	entities, err := list(context.Background(), f.instance, after, n)
 	if err != nil {
 		f.Fatalf("listing: %v", err)
 	}

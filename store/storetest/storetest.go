@@ -37,6 +37,14 @@ func Run(t *testing.T, open Open) {
 		{"strict limits hold under contention", testContention},
 		{"requests are counted exactly under contention", testRequestContention},
 		{"adjusts and grants", testAdjust},
+		{"adjusts several counters at once", testAdjustSeveral},
+		{"clears counters", testClear},
+		{"goes by limits of a consumer's own", testOverride},
+		{"goes by those of some of the rules", testOverrideOfSome},
+		{"limits of a consumer's own may be any", testOverrideAmounts},
+		{"reads limits of a consumer's own", testOverrideIsRead},
+		{"lists limits of a consumer's own", testOverridesAreListed},
+		{"edits by hand lose no charge", testEditsUnderLoad},
 		{"reads without taking", testRead},
 		{"lists consumers in pages", testEntities},
 		{"lists consumers whatever their bytes", testOddEntities},
@@ -65,6 +73,7 @@ func RunClock(t *testing.T, open Open) {
 		{"lapsed holds count again once renewed", testRenewLapsed},
 		{"a clock that steps back moves no window back", testStepBack},
 		{"rolling windows slide", testRolling},
+		{"limits of a consumer's own outlast its counters", testOverrideOutlastsCounters},
 		{"buckets refill", testBucket},
 		{"buckets bear debt and lose grants", testBucketDebt},
 		{"retry after is when there is room", testRetryAfter},
@@ -207,7 +216,7 @@ func (f *fixture) expect(e store.Entity, r *store.Rule, used, held int64) {
 
 func (f *fixture) adjust(e store.Entity, r *store.Rule, amount int64) {
 	f.Helper()
-	if err := f.store.Adjust(context.Background(), e, r, amount); err != nil {
+	if err := f.store.Adjust(context.Background(), e, store.Amount{Rule: r, Amount: amount}); err != nil {
 		f.Fatalf("adjusting: %v", err)
 	}
 }

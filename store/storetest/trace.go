@@ -171,7 +171,7 @@ func (tr *trace) adjust(t *rapid.T) {
 	c := tr.model.counter(e, r)
 	c.granted = c.granted || amount < 0
 	c.change(r, tr.now(), tr.now(), amount)
-	if err := tr.f.store.Adjust(context.Background(), e, r, amount); err != nil {
+	if err := tr.f.store.Adjust(context.Background(), e, store.Amount{Rule: r, Amount: amount}); err != nil {
 		t.Fatalf("adjusting: %v", err)
 	}
 	results := make([]store.Result, 1)

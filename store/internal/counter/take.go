@@ -23,12 +23,20 @@ func Check(s State, t *store.Take, held, now int64, res *store.Result) {
 	}
 }
 
+// CheckOwn is Check by a limit of the entity's own.
+func CheckOwn(s State, t *store.Take, limit, held, now int64, res *store.Result) {
+	own := *t
+	own.Limit = limit
+	Check(s, &own, held, now, res)
+	res.Overridden = true
+}
+
 // Amounts returns what an admitted take charges, and what it holds, given its
 // result as Check left it.
 func Amounts(t *store.Take, res *store.Result) (charge, got int64) {
 	charge, got = max(0, t.Charge), max(0, t.Hold)
 	if t.HoldMost > got {
-		free := Sub(Sub(t.Limit, res.Used), charge)
+		free := Sub(Sub(res.Limit, res.Used), charge)
 		if !t.IgnoreHeld {
 			free = Sub(free, res.Held)
 		}

@@ -11,7 +11,9 @@
 //   - http.matchers.llm_resource: calls by path, however it is spelled;
 //   - llm: the app that holds the counters both share, with its global option
 //     of the same name;
-//   - admin.api.llm: the use of everybody, at the admin endpoint.
+//   - admin.api.llm: the use of everybody, at the admin endpoint;
+//   - admin.api.llm_keys: the keys that are issued at run time, there too, for which
+//     there is the command llm-key.
 //
 // The Caddyfile has a directive more, llm_limits, which stands for several handlers, and
 // the command line a command, llm-ui.

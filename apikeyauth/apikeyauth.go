@@ -3,6 +3,7 @@
 package apikeyauth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,15 +51,27 @@ func init() {
 // `{http.vars.llm.key_id}` | The id of the key
 type Handler struct {
 	// Keys are the keys known from the configuration. Default: none; then there
-	// must be a keys file.
+	// must be a keys file or a store of keys.
 	Keys []Key `json:"keys,omitempty"`
 
 	// KeysFile is the path of a file with more keys, a JSON object of the form
-	// {"keys": [...]} with the fields of Keys. It must be there and valid at load;
+	// {"keys": [...]} with the fields of Keys, and comments as in Go. It must be there and valid at load;
 	// it is read again when it changes, and if it is bad then, the keys of its last
 	// good version stay. Placeholders such as {env.KEYS_FILE} are replaced at load.
 	// Default: none.
 	KeysFile string `json:"keys_file,omitempty"`
+
+	// KeysStore admits the keys that are issued at run time, by the admin endpoint or
+	// the command llm-key. They are in the store of the llm app, and work on all
+	// replicas that share it. A key whose hash is also in Keys or the keys file is what
+	// those say it is; one that only shares the id of such a key is refused. Default:
+	// false.
+	KeysStore bool `json:"keys_store,omitempty"`
+
+	// KeyCache is how long keys that are known work while that store cannot be reached;
+	// after it, as with keys that are not known, calls are answered with 503. At least
+	// 1s. Default: 10m.
+	KeyCache caddy.Duration `json:"key_cache,omitempty"`
 
 	// Headers are where keys stand, instead of in the default places. Default:
 	// Authorization with the prefix Bearer, X-Api-Key, Api-Key, X-Goog-Api-Key,
@@ -78,6 +91,9 @@ type Handler struct {
 	anonymous *grant // nil if a key is required
 	index     atomic.Pointer[index]
 	file      *keysFile // nil without one
+	ring      *ring     // nil without a store of keys
+	acquired  bool      // ring has to be given back
+	keyCache  time.Duration
 	meter     *meter.Meter
 	logger    *zap.Logger
 	now       func() time.Time
@@ -111,12 +127,14 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.now == nil {
 		h.now = time.Now
 	}
+	var app *llmapp.App
 	if h.meter == nil {
 		mod, err := ctx.App(llmapp.Name)
 		if err != nil {
 			return fmt.Errorf("getting the llm app: %w", err)
 		}
-		h.meter = mod.(*llmapp.App).Meter()
+		app = mod.(*llmapp.App)
+		h.meter = app.Meter()
 	}
 	var err error
 	if h.places, err = newPlaces(h.Headers, h.Query); err != nil {
@@ -128,6 +146,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 	}
 	if err := h.loadKeys(); err != nil {
+		return err
+	}
+	if err := h.provisionStored(app); err != nil {
 		return err
 	}
 	if h.file != nil {
@@ -187,13 +208,13 @@ func (a *Anonymous) compile() (*grant, error) {
 
 // Validate refuses a handler that could admit nobody by a key.
 func (h *Handler) Validate() error {
-	if len(h.Keys) == 0 && h.KeysFile == "" {
+	if len(h.Keys) == 0 && h.KeysFile == "" && !h.KeysStore {
 		return errNoSource
 	}
 	return nil
 }
 
-var errNoSource = errors.New("there must be a key or a keys_file")
+var errNoSource = errors.New("there must be a key, a keys_file or keys_store")
 
 // The variables that the handlers after this one read.
 const (
@@ -209,7 +230,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	secret, err := h.places.take(r)
 	g := h.anonymous
 	if err == nil {
-		g, err = h.index.Load().find(secret, h.now())
+		g, err = h.find(r.Context(), secret)
 	} else if errors.Is(err, errNoKey) && g != nil {
 		err = nil
 	}
@@ -230,6 +251,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return next.ServeHTTP(w, r)
 }
 
+// find is the grant that a secret leads to, wherever it is stated.
+func (h *Handler) find(ctx context.Context, secret string) (*grant, error) {
+	d, err := digestOf(secret)
+	if err != nil {
+		return nil, err
+	}
+	now := h.now()
+	g, err := h.index.Load().get(d, now)
+	if h.ring != nil && errors.Is(err, errUnknown) {
+		return h.findStored(ctx, secret, d, now)
+	}
+	return g, err
+}
+
 // identify sets every variable, so that none an earlier handler has set is taken for
 // the identity of this call.
 func (h *Handler) identify(r *http.Request, g *grant) {
@@ -247,11 +282,21 @@ func (h *Handler) identify(r *http.Request, g *grant) {
 	}
 }
 
-// refuseKey answers 401. What is wrong with a key is for the log alone: it would tell
+// refuseKey answers 401, or 503 where nobody can say whose a key is. What is wrong with a key is for the log alone: it would tell
 // a guesser which keys there are.
 func (h *Handler) refuseKey(w http.ResponseWriter, r *http.Request, g *grant, cause error) {
 	h.logRefusal(r, g, cause.Error())
 	metrics.Process.AuthFailed(reason(cause))
+	if errors.Is(cause, errAway) {
+		refusal := &limit.Refusal{
+			Status:     http.StatusServiceUnavailable,
+			Code:       "keys_unavailable",
+			Message:    "API keys cannot be checked at this moment",
+			RetryAfter: time.Second,
+		}
+		refusal.Write(w, dialect(r))
+		return
+	}
 	challenge, message := `Bearer realm="llm", error="invalid_token"`, "invalid API key"
 	switch {
 	case errors.Is(cause, errNoKey):
@@ -348,5 +393,6 @@ func (h *Handler) logRefusal(r *http.Request, g *grant, reason string) {
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
 	_ caddy.Validator             = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

@@ -394,7 +394,7 @@ func TestProvisionRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name, config, want string
 	}{
-		{"nothing to know keys from", `{}`, "there must be a key or a keys_file"},
+		{"nothing to know keys from", `{}`, "there must be a key, a keys_file or keys_store"},
 		{"a bad key", `{"keys":[{"id":"a","hash":"` + good[0].Hash + `"},{"id":"b","hash":"sk-raw"}]}`, `keys[1] (id "b"): hash must be`},
 		{"an unknown placeholder", `{"keys":[{"id":"a","hash":"{http.request.host}"}]}`, `keys[0] (id "a"): hash: a placeholder is unknown or empty`},
 		{"an empty placeholder", `{"keys":[{"id":"a","hash":"sha256:{env.APIKEYAUTH_EMPTY}"}]}`, `keys[0] (id "a"): hash: a placeholder is unknown or empty`},

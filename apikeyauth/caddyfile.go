@@ -3,6 +3,7 @@ package apikeyauth
 import (
 	"errors"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -28,6 +29,8 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //			expires <date | RFC 3339>
 //		}
 //		keys_file <path>
+//		keys_store
+//		key_cache <duration>
 //		header <name> [<prefix>]
 //		query <name>
 //		optional {
@@ -53,6 +56,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			err = h.unmarshalKey(d, x)
 		case "keys_file":
 			err = unmarshalString(d, &h.KeysFile)
+		case "keys_store":
+			err = h.unmarshalKeysStore(d)
+		case "key_cache":
+			err = h.unmarshalKeyCache(d)
 		case "header":
 			err = h.unmarshalHeader(d)
 		case "query":
@@ -69,7 +76,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := h.Validate(); err != nil {
 		return d.WrapErr(err)
 	}
-	return nil
+	return wrap(d, h.checkKeyCache())
 }
 
 // errKeyArgs does not repeat the arguments: one of them may be a key.
@@ -110,6 +117,33 @@ func (h *Handler) unmarshalKey(d *caddyfile.Dispenser, x *indexer) error {
 		}
 	}
 	h.Keys = append(h.Keys, k)
+	return nil
+}
+
+func (h *Handler) unmarshalKeysStore(d *caddyfile.Dispenser) error {
+	if h.KeysStore {
+		return d.Err("keys_store already specified")
+	}
+	if d.NextArg() {
+		return d.Err("keys_store takes no arguments: the store is that of the llm option")
+	}
+	h.KeysStore = true
+	return nil
+}
+
+func (h *Handler) unmarshalKeyCache(d *caddyfile.Dispenser) error {
+	if h.KeyCache != 0 {
+		return d.Err("key_cache already specified")
+	}
+	var text string
+	if err := unmarshalString(d, &text); err != nil {
+		return err
+	}
+	cache, err := caddy.ParseDuration(text)
+	if err != nil || cache < leastKeyCache {
+		return d.Errf("key_cache must be a duration of at least %s, such as 10m, not %q", leastKeyCache, text)
+	}
+	h.KeyCache = caddy.Duration(cache)
 	return nil
 }
 

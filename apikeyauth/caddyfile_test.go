@@ -59,6 +59,11 @@ func TestCaddyfileAdaptsToJSON(t *testing.T) {
 			want:  `{"keys_file":"f","headers":[{"name":"X-Team-Key"},{"name":"Authorization","prefix":"Token"}],"query":["key","api_key"]}`,
 		},
 		{
+			name:  "keys of the store",
+			input: "api_key_auth {\n keys_store\n key_cache 1h\n}",
+			want:  `{"keys_store":true,"key_cache":3600000000000}`,
+		},
+		{
 			name:  "anonymous requests",
 			input: "api_key_auth {\n keys_file f\n optional\n}",
 			want:  `{"keys_file":"f","optional":{}}`,
@@ -88,10 +93,15 @@ func TestCaddyfileAdaptsToJSON(t *testing.T) {
 func TestCaddyfileErrorsNameLineAndRule(t *testing.T) {
 	a := hashOf("key-a")
 	for _, tc := range []struct{ name, input, want string }{
-		{"no keys at all", "optional", "there must be a key or a keys_file"},
+		{"no keys at all", "optional", "there must be a key, a keys_file or keys_store"},
 		{"unknown word", "keystore x", "unrecognized subdirective 'keystore', at Testfile:2"},
-		{"keys in the store", "keys_store", "unrecognized subdirective 'keys_store'"},
-		{"key cache", "key_cache 1m", "unrecognized subdirective 'key_cache'"},
+		{"store of keys with a word", "keys_store redis", "keys_store takes no arguments"},
+		{"store of keys twice", "keys_store\nkeys_store", "keys_store already specified, at Testfile:3"},
+		{"key cache without a store of keys", "keys_file f\nkey_cache 1m", "there is no keys_store"},
+		{"key cache without a duration", "keys_store\nkey_cache", "key_cache takes one argument, at Testfile:3"},
+		{"key cache of another form", "keys_store\nkey_cache long", "not \"long\", at Testfile:3"},
+		{"key cache that is too short", "keys_store\nkey_cache 900ms", "at least 1s, such as 10m, not \"900ms\", at Testfile:3"},
+		{"key cache twice", "keys_store\nkey_cache 1m\nkey_cache 2m", "key_cache already specified, at Testfile:4"},
 		{"unknown word in a key", "key a " + a + " {\n rate 5\n}", "unrecognized subdirective 'rate', at Testfile:3"},
 		{"unknown word in optional", "optional {\n application x\n}", "unrecognized subdirective 'application', at Testfile:3"},
 		{"argument after optional", "optional guests", "wrong argument count"},

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/apikey"
 )
 
 // Key is an API key as the configuration and the keys file state it. The key
@@ -77,7 +79,10 @@ type credential struct {
 }
 
 // index finds credentials by the digest of the secret.
-type index map[digest]credential
+type index struct {
+	secrets map[digest]credential
+	ids     map[string]origin
+}
 
 // Reasons for which a key is refused; for the log, the client does not learn them.
 var (
@@ -88,19 +93,41 @@ var (
 	errDisabled  = errors.New("key is disabled")
 	errExpired   = errors.New("key has expired")
 	errRotated   = errors.New("key was rotated and its time of grace is over")
+	errTwice     = errors.New("id of the stored key is also that of another in the configuration or the keys file")
+	errAway      = errors.New("the store of keys cannot be reached")
 )
 
 // find is the grant a secret leads to at the given time. With an error the grant
 // is the one the secret would have led to, nil if there is none.
-func (x index) find(secret string, now time.Time) (*grant, error) {
+func (x *index) find(secret string, now time.Time) (*grant, error) {
+	d, err := digestOf(secret)
+	if err != nil {
+		return nil, err
+	}
+	return x.get(d, now)
+}
+
+// digestOf is by what a secret is known, if it can be one.
+func digestOf(secret string) (digest, error) {
 	if !wellFormed(secret) {
-		return nil, errMalformed
+		return digest{}, errMalformed
 	}
 	var room [128]byte // keys fit, as a rule; spares an allocation for each request
-	c, ok := x[sha256.Sum256(append(room[:0], secret...))]
-	switch {
-	case !ok:
+	return sha256.Sum256(append(room[:0], secret...)), nil
+}
+
+// get is find by the digest.
+func (x *index) get(d digest, now time.Time) (*grant, error) {
+	c, ok := x.secrets[d]
+	if !ok {
 		return nil, errUnknown
+	}
+	return c.check(now)
+}
+
+// check returns the grant, and an error if the credential does not work at the time.
+func (c credential) check(now time.Time) (*grant, error) {
+	switch {
 	case c.disabled:
 		return c.grant, errDisabled
 	case !c.expires.IsZero() && !now.Before(c.expires):
@@ -143,12 +170,11 @@ func (o origin) String() string {
 // indexer builds an index and refuses keys that no index may hold together.
 type indexer struct {
 	index index
-	ids   map[string]origin
 	seen  map[digest]origin
 }
 
 func newIndexer(n int) *indexer {
-	return &indexer{make(index, n), make(map[string]origin, n), make(map[digest]origin, n)}
+	return &indexer{index{make(map[digest]credential, n), make(map[string]origin, n)}, make(map[digest]origin, n)}
 }
 
 // add checks the keys and takes them in. Errors name position, id and rule, never
@@ -178,7 +204,7 @@ func (x *indexer) addKey(k *Key, o origin) error {
 			return fmt.Errorf("hash is already that of %v", at)
 		}
 		x.seen[h.digest] = o
-		x.index[h.digest] = credential{g, h.until}
+		x.index.secrets[h.digest] = credential{g, h.until}
 	}
 	return nil
 }
@@ -196,10 +222,10 @@ func (x *indexer) addLiteral(k *Key, o origin) error {
 }
 
 func (x *indexer) addID(id string, o origin) error {
-	if at, ok := x.ids[id]; ok {
+	if at, ok := x.index.ids[id]; ok {
 		return fmt.Errorf("id is already that of %v", at)
 	}
-	x.ids[id] = o
+	x.index.ids[id] = o
 	return nil
 }
 
@@ -321,6 +347,8 @@ func checkName(field, s string) error {
 		return fmt.Errorf("%s must not be empty", field)
 	case len(s) > maxNameLen:
 		return fmt.Errorf("%s must be at most %d bytes long", field, maxNameLen)
+	case apikey.Looks(s):
+		return fmt.Errorf("%s holds an API key, but is public", field)
 	case s[0] == '/' || s[0] == '@':
 		return fmt.Errorf("%s must not start with %q", field, s[:1])
 	case strings.HasPrefix(s, hashPrefix):

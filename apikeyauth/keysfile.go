@@ -104,7 +104,7 @@ func (f *keysFile) reload() {
 		f.report(sum, err)
 		return
 	}
-	f.logger.Info("keys file loaded", zap.String("path", f.path), zap.Int("secrets", len(*f.index.Load())))
+	f.logger.Info("keys file loaded", zap.String("path", f.path), zap.Int("secrets", len(f.index.Load().secrets)))
 }
 
 // report logs what is wrong with the file, unless that was the last thing reported.

@@ -15,6 +15,8 @@ var reasons = []struct {
 	{errDisabled, "disabled"},
 	{errExpired, "expired"},
 	{errRotated, "rotated"},
+	{errTwice, "duplicate_id"},
+	{errAway, "store_unavailable"},
 }
 
 // reason is the word for an error.

@@ -8,7 +8,7 @@ import (
 
 func TestEveryReasonHasAWord(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, err := range []error{errNoKey, errTwoKeys, errMalformed, errUnknown, errDisabled, errExpired, errRotated} {
+	for _, err := range []error{errNoKey, errTwoKeys, errMalformed, errUnknown, errDisabled, errExpired, errRotated, errTwice, errAway} {
 		word := reason(fmt.Errorf("wrapped: %w", err))
 		if word == "other" || seen[word] {
 			t.Errorf("%v is %q", err, word)

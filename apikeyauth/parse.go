@@ -9,11 +9,14 @@ import (
 	"strings"
 )
 
-// parseKeys reads the JSON form of a keys file, {"keys": [...]}. It is strict:
-// unknown and repeated members are errors. None of its errors repeats a value or a
+// byteOrderMark may begin a keys file.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// parseKeys reads the JSON form of a keys file, {"keys": [...]}, which may have
+// comments. It is strict: unknown and repeated members are errors. None of its errors repeats a value or a
 // name from the file that could be a key.
 func parseKeys(content []byte) ([]Key, error) {
-	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
+	content = withoutComments(bytes.TrimPrefix(content, byteOrderMark))
 	if err := checkMembers(content); err != nil {
 		return nil, err
 	}

@@ -109,6 +109,11 @@ type releaser interface {
 	Release() error
 }
 
+// keeper is counters that keep API keys, too.
+type keeper interface {
+	Keys() store.Keys
+}
+
 // shared is what outlives a config: calls go on while configs are replaced.
 type shared struct {
 	counters store.Counters
@@ -307,6 +312,24 @@ func (a *App) Cleanup() error {
 
 // Counters is the store that limits are counted in.
 func (a *App) Counters() store.Counters { return a.shared.counters }
+
+// Keys is the store that API keys are issued in, beside the counters; nil if there is
+// none. It must not be called before the config is to run.
+func (a *App) Keys() store.Keys {
+	if c, ok := a.shared.counters.(keeper); ok {
+		return c.Keys()
+	}
+	return nil
+}
+
+// KeepsKeys tells whether the store keeps API keys.
+func (a *App) KeepsKeys() bool {
+	_, ok := a.shared.counters.(keeper)
+	return ok
+}
+
+// StoreKey is the same for configs whose counters and keys are the same.
+func (a *App) StoreKey() string { return a.store.Key() }
 
 // Leases renews the holds of calls at work.
 func (a *App) Leases() *store.Leases { return a.shared.leases }

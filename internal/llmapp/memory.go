@@ -123,6 +123,10 @@ func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 	if found.Unread > 0 {
 		log.Warn("counts could not be understood, as of a time zone that this machine does not know", dir, zap.Int("records", found.Unread), zap.NamedError("first", found.Reason))
 	}
+	if found.KeysDropped > 0 {
+		log.Error("the file of API keys was damaged, as by a crash: its end was cut off, and what was issued or revoked last may be lost", dir,
+			zap.Int64("dropped_bytes", found.KeysDropped), zap.String("set_aside", found.KeysSetAside))
+	}
 	if found.Entities > 0 {
 		log.Info("counts restored", dir, zap.Int("entities", found.Entities))
 	}
@@ -132,6 +136,7 @@ func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 // Interface guards
 var (
 	_ starter           = (*Memory)(nil)
+	_ keeper            = (*memory.Store)(nil)
 	_ syncer            = (*memory.Store)(nil)
 	_ caddy.Provisioner = (*Memory)(nil)
 	_ Store             = (*Memory)(nil)

@@ -216,6 +216,9 @@ func (s *shares) watch() {
 	}
 }
 
+// Keys are the API keys in the same Redis.
+func (s *shares) Keys() store.Keys { return s.Remote().(*redis.Store).Keys() }
+
 // Release is for when no config uses the counters any more. Calls at work still end in
 // them; then what is pending is handed over.
 func (s *shares) Release() error {
@@ -270,5 +273,8 @@ func (s *shares) end(ctx context.Context, most time.Duration) error {
 	return nil
 }
 
-// Interface guard
-var _ releaser = (*shares)(nil)
+// Interface guards
+var (
+	_ keeper   = (*shares)(nil)
+	_ releaser = (*shares)(nil)
+)

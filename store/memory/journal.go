@@ -28,6 +28,7 @@ type journal struct {
 	s    *Store
 	dir  *appendlog.Dir
 	log  *appendlog.Log
+	keys *appendlog.Log
 	stop chan struct{}
 	done chan struct{}
 
@@ -63,7 +64,7 @@ func (j *journal) run() {
 }
 
 func (j *journal) tick() {
-	err := j.flush()
+	err := errors.Join(j.flush(), j.s.keys.flush())
 	if err == nil {
 		due, waiting := j.grown()
 		if waiting {
@@ -105,10 +106,10 @@ func (j *journal) resume() {
 	go j.run()
 }
 
-func (j *journal) close() error { return errors.Join(j.log.Close(), j.dir.Close()) }
+func (j *journal) close() error { return errors.Join(j.keys.Close(), j.log.Close(), j.dir.Close()) }
 
-// remove deletes the file, after another has taken its place.
-func (j *journal) remove() error { return errors.Join(j.log.Remove(), j.dir.Close()) }
+// remove deletes the files, after others have taken their place.
+func (j *journal) remove() error { return errors.Join(j.keys.Remove(), j.log.Remove(), j.dir.Close()) }
 
 // flush writes what has changed, and returns when it is on the disk. After an error
 // nothing is forgotten: what could not be written is with the log, the rest in the

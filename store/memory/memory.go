@@ -62,6 +62,7 @@ type Store struct {
 	search atomic.Uint32 // the shard where room is looked for first
 
 	shards [shards]shard
+	keys   Keys
 
 	persisting sync.Mutex // guards what follows
 	journal    *journal   // nil where counts are in memory only
@@ -81,6 +82,7 @@ func New(o Options) *Store {
 		s.gate.shut()
 	}
 	s.SetMaxEntities(o.MaxEntities)
+	s.keys.init(s)
 	for i := range s.shards {
 		s.shards[i].next.Store(math.MaxInt64)
 	}

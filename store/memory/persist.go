@@ -39,19 +39,30 @@ func (s *Store) Persist(dir string) (Restored, error) {
 	if old != nil && old.dir.Path() == dir {
 		return Restored{}, nil
 	}
-	j, found, err := s.open(dir)
+	j, loaded, found, err := s.open(dir)
 	if err != nil {
 		return found, err
 	}
 	if old == nil {
+		if err := s.keys.use(j.keys, loaded); err != nil {
+			s.track(false)
+			return found, errors.Join(err, j.close())
+		}
 		s.journal = j
 		go j.run()
 		return found, nil
 	}
-	// The old file stays in use until the new one has all.
+	// The old files stay in use until the new ones have all.
 	old.halt()
-	if err := j.rewrite(); err != nil {
+	err = j.rewrite()
+	if err == nil {
+		err = s.keys.use(j.keys, loaded)
+	}
+	if err != nil {
 		old.resume()
+		if lost := s.keys.use(old.keys, &keysLoading{mixed: true}); lost != nil {
+			return found, errors.Join(err, lost, j.close()) // the new file has keys that no other has
+		}
 		return found, errors.Join(err, j.remove())
 	}
 	s.journal = j
@@ -64,26 +75,32 @@ func (s *Store) Persist(dir string) (Restored, error) {
 }
 
 // open takes a directory and what is in it.
-func (s *Store) open(dir string) (*journal, Restored, error) {
+func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
 	d, err := appendlog.Lock(dir)
 	if err != nil {
-		return nil, Restored{}, err
+		return nil, nil, Restored{}, err
 	}
 	l := s.newLoading()
 	log, rec, err := d.Open(logName, recordVersion, l.visit)
 	if err != nil {
-		return nil, Restored{}, errors.Join(err, d.Close())
+		return nil, nil, Restored{}, errors.Join(err, d.Close())
 	}
 	found := l.found
+	keysLog, keys, err := openKeys(d, &found)
+	if err != nil {
+		return nil, nil, found, errors.Join(err, log.Close(), d.Close())
+	}
 	found.Dropped, found.SetAside = rec.Dropped, rec.SetAside
 	j := newJournal(s, d, log)
+	j.keys = keysLog
 	if rec.Records > 0 {
 		j.live = log.Size() / int64(rec.Records) * int64(found.Entities)
 	}
 	s.track(true)
 	s.adopt(l, !s.restored)
 	s.restored = true
-	return j, found, nil
+	s.keys.join(keys)
+	return j, keys, found, nil
 }
 
 // track begins or ends to note what changes.
@@ -121,7 +138,7 @@ func (s *Store) Sync() error {
 	if s.journal == nil {
 		return nil
 	}
-	return s.journal.flush()
+	return errors.Join(s.journal.flush(), s.keys.flush())
 }
 
 // Close writes what has been counted and gives the directory back. The store stays
@@ -141,5 +158,5 @@ func (s *Store) unpersist() error {
 	j.halt()
 	err := j.flush()
 	s.track(false)
-	return errors.Join(err, j.close())
+	return errors.Join(err, s.keys.use(nil, nil), j.close())
 }

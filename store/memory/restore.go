@@ -23,6 +23,11 @@ type Restored struct {
 	Unread int
 	// Reason is why the first of those could not.
 	Reason error
+	// Keys are the API keys that were found. KeysDropped and KeysSetAside tell of their
+	// file what Dropped and SetAside tell of that of the counts.
+	Keys         int
+	KeysDropped  int64
+	KeysSetAside string
 }
 
 // loading collects the records of a file, in shards as those of the store, which

@@ -1,0 +1,419 @@
+package keyring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/apikey"
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/memory"
+)
+
+var errDown = fmt.Errorf("down: %w", store.ErrUnavailable)
+
+// backend is a store that may be away, slow or forgetful, and counts what it is asked.
+type backend struct {
+	store.Keys
+	down    atomic.Bool
+	asked   atomic.Int64
+	loseNow atomic.Bool // changes that are asked for now are lost
+}
+
+func (b *backend) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
+	b.asked.Add(1)
+	if b.down.Load() {
+		return store.KeyChanges{}, errDown
+	}
+	ch, err := b.Keys.Changes(ctx, since, n)
+	if b.loseNow.Load() && since > 0 {
+		ch.Keys = nil
+	}
+	return ch, err
+}
+
+func newBackend() *backend { return &backend{Keys: memory.New(memory.Options{}).Keys()} }
+
+// value is what tests make of a key.
+type value struct{ id, group string }
+
+func valueOf(k *store.Key) (*value, error) {
+	if k.Group == "bad" {
+		return nil, errors.New("bad group")
+	}
+	return &value{k.ID, k.Group}, nil
+}
+
+func follow(b *backend, o Options) *Ring[*value] {
+	r := New(valueOf, o)
+	r.Start(b)
+	return r
+}
+
+func refresh(t testing.TB, r *Ring[*value]) {
+	t.Helper()
+	if err := r.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(t testing.TB, keys store.Keys, k store.Key) store.Key {
+	t.Helper()
+	revision, err := keys.Put(context.Background(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Revision = revision
+	return k
+}
+
+func key(id string) store.Key { return store.Key{ID: id, Hash: apikey.Hash(id)} }
+
+// leads fails the test unless a secret leads to a key, or nowhere.
+func leads(t testing.TB, r *Ring[*value], secret, id string) Entry[*value] {
+	t.Helper()
+	e, ok := r.Find(apikey.Hash(secret))
+	switch {
+	case ok != (id != ""):
+		t.Errorf("%q is found: %t, want %q", secret, ok, id)
+	case ok && e.Value.id != id:
+		t.Errorf("%q leads to %q, want %q", secret, e.Value.id, id)
+	}
+	return e
+}
+
+func TestKeysAreFoundWithoutAskingTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		for i := range 2*page + 10 { // some pages
+			put(t, b, key(fmt.Sprint(i)))
+		}
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+		asked := b.asked.Load()
+		for i := range 2*page + 10 {
+			leads(t, r, fmt.Sprint(i), fmt.Sprint(i))
+			leads(t, r, fmt.Sprint("no ", i), "")
+		}
+		if n := b.asked.Load() - asked; n != 0 || r.Len() != 2*page+10 || !r.Loaded() {
+			t.Errorf("asked %d times, %d keys", n, r.Len())
+		}
+	})
+}
+
+func TestChangesActWithinTheIntervalWithoutBeingAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		k := put(t, b, key("a"))
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+
+		until := time.Now().Add(time.Hour)
+		k.Previous, k.Until, k.Hash = k.Hash, until, apikey.Hash("new")
+		k = put(t, b, k)
+		put(t, b, key("b"))
+		time.Sleep(defaultEvery)
+		synctest.Wait()
+		leads(t, r, "new", "a")
+		leads(t, r, "b", "b")
+		if e := leads(t, r, "a", "a"); e.Until != until.UnixMilli() {
+			t.Errorf("the previous secret works until %d, want %d", e.Until, until.UnixMilli())
+		}
+		if e := leads(t, r, "new", "a"); e.Until != 0 {
+			t.Errorf("the current secret works until %d", e.Until)
+		}
+
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(defaultEvery)
+		synctest.Wait()
+		leads(t, r, "new", "")
+		leads(t, r, "a", "")
+		leads(t, r, "b", "b")
+		if r.Len() != 1 {
+			t.Errorf("%d keys", r.Len())
+		}
+	})
+}
+
+func TestASecretThatChangesHandsStaysWithItsNewKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		a := put(t, b, key("a"))
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+		secret := a.Hash
+		a.Hash = apikey.Hash("other")
+		a = put(t, b, a)
+		put(t, b, store.Key{ID: "b", Hash: secret})
+		a.Group = "later than b"
+		put(t, b, a)
+		refresh(t, r)
+		leads(t, r, "a", "b")
+		leads(t, r, "other", "a")
+	})
+}
+
+func TestAFloodOfQuestionsAsksTheStoreTenTimesASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+		asked := b.asked.Load()
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				for range 20 {
+					if err := r.Refresh(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		began := time.Now()
+		wg.Wait()
+		took := time.Since(began)
+		if n := b.asked.Load() - asked; float64(n) > took.Seconds()*10+1 || took > 3*time.Second {
+			t.Errorf("asked %d times in %s", n, took)
+		}
+	})
+}
+
+func TestAnAwayStoreIsToldOnceAndKeysStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away, back atomic.Int64
+		b := newBackend()
+		put(t, b, key("a"))
+		r := follow(b, Options{
+			OnAway: func(err error) {
+				if !errors.Is(err, store.ErrUnavailable) {
+					t.Errorf("away: %v", err)
+				}
+				away.Add(1)
+			},
+			OnBack: func(d time.Duration) {
+				if d < 59*time.Second || d > 61*time.Second {
+					t.Errorf("back after %s", d)
+				}
+				back.Add(1)
+			},
+		})
+		defer r.Close()
+		refresh(t, r)
+		b.down.Store(true)
+		if err := r.Refresh(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("refreshing: %v", err)
+		}
+		time.Sleep(time.Minute)
+		leads(t, r, "a", "a")
+		if !r.Away() || r.Age() < time.Minute || r.Age() > time.Minute+defaultEvery || away.Load() != 1 || back.Load() != 0 {
+			t.Errorf("away %t for %s, told %d and %d times", r.Away(), r.Age(), away.Load(), back.Load())
+		}
+		b.down.Store(false)
+		refresh(t, r)
+		synctest.Wait()
+		if r.Away() || r.Age() > defaultEvery || away.Load() != 1 || back.Load() != 1 {
+			t.Errorf("away %t for %s, told %d and %d times", r.Away(), r.Age(), away.Load(), back.Load())
+		}
+	})
+}
+
+func TestAStoreThatIsAwayFromTheStartIsFollowedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		b.down.Store(true)
+		r := follow(b, Options{})
+		defer r.Close()
+		synctest.Wait()
+		leads(t, r, "a", "")
+		if !r.Away() || r.Loaded() || r.Age() < time.Hour || r.Len() != 0 {
+			t.Errorf("away %t, loaded %t, age %s", r.Away(), r.Loaded(), r.Age())
+		}
+		b.down.Store(false)
+		time.Sleep(defaultEvery)
+		synctest.Wait()
+		leads(t, r, "a", "a")
+	})
+}
+
+// A store that goes back in time, as after a failover, is read anew.
+func TestWhatTheStoreHasLostIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rereads atomic.Int64
+		b := newBackend()
+		put(t, b, key("lost"))
+		put(t, b, key("kept"))
+		r := follow(b, Options{OnReread: func(int) { rereads.Add(1) }})
+		defer r.Close()
+		refresh(t, r)
+		// the other server never heard of the first key, and has another since
+		time.Sleep(time.Millisecond) // no two changes have one revision
+		other := memory.New(memory.Options{}).Keys()
+		put(t, other, key("kept"))
+		put(t, other, key("new"))
+		b.Keys = other
+		refresh(t, r)
+		leads(t, r, "lost", "")
+		leads(t, r, "kept", "kept")
+		leads(t, r, "new", "new")
+		if rereads.Load() != 1 {
+			t.Errorf("read anew %d times", rereads.Load())
+		}
+	})
+}
+
+func TestAMissedChangeIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+		b.loseNow.Store(true)
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, r)
+		leads(t, r, "a", "")
+	})
+}
+
+func TestAStoreThatDisagreesWithItselfIsNotReadAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &wrongSum{Keys: memory.New(memory.Options{}).Keys()}
+		for i := range 10 {
+			put(t, b, key(fmt.Sprint(i)))
+		}
+		r := New(valueOf, Options{})
+		r.Start(b)
+		defer r.Close()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		leads(t, r, "3", "3")
+		if n := b.whole.Load(); n > 8 {
+			t.Errorf("read as a whole %d times in a minute", n)
+		}
+		if r.Away() || r.Age() > defaultEvery {
+			t.Errorf("away %t for %s", r.Away(), r.Age())
+		}
+	})
+}
+
+type wrongSum struct {
+	store.Keys
+	whole atomic.Int64
+}
+
+func (w *wrongSum) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
+	if since == 0 {
+		w.whole.Add(1)
+	}
+	ch, err := w.Keys.Changes(ctx, since, n)
+	ch.Sum++
+	return ch, err
+}
+
+func TestAKeyThatCannotBeUsedIsToldAndLeadsNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bad atomic.Value
+		b := newBackend()
+		k := put(t, b, key("a"))
+		r := follow(b, Options{OnBad: func(id string, _ error) { bad.Store(id) }})
+		defer r.Close()
+		refresh(t, r)
+		k.Group = "bad"
+		k = put(t, b, k)
+		refresh(t, r)
+		leads(t, r, "a", "")
+		if bad.Load() != "a" {
+			t.Errorf("told of %v", bad.Load())
+		}
+		k.Group = "good"
+		put(t, b, k)
+		refresh(t, r)
+		leads(t, r, "a", "a")
+	})
+}
+
+func TestClosing(t *testing.T) {
+	New(valueOf, Options{}).Close()
+	synctest.Test(t, func(t *testing.T) {
+		r := follow(newBackend(), Options{})
+		refresh(t, r)
+		r.Close()
+		r.Close()
+		if err := r.Refresh(t.Context()); err == nil {
+			t.Error("refreshed after the end")
+		}
+	})
+}
+
+func TestRefreshEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := New(valueOf, Options{}).Refresh(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTheRingIsLikeTheStore makes random changes and compares every secret there was.
+func TestTheRingIsLikeTheStore(t *testing.T) {
+	ids := []string{"a", "b", "c"}
+	secrets := []string{"1", "2", "3", "4", "5"}
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBackend()
+		r := New(valueOf, Options{})
+		ctx := context.Background()
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			id := rapid.SampledFrom(ids).Draw(t, "id")
+			if rapid.IntRange(0, 4).Draw(t, "what") == 0 {
+				_ = b.Delete(ctx, id)
+			} else {
+				k, _ := b.Get(ctx, id)
+				k.ID = id
+				k.Hash = apikey.Hash(rapid.SampledFrom(secrets).Draw(t, "secret"))
+				k.Group = rapid.SampledFrom([]string{"", "bad", "gold"}).Draw(t, "group")
+				k.Until = time.Time{}
+				if rapid.Bool().Draw(t, "rotated") {
+					k.Previous, k.Until = apikey.Hash(rapid.SampledFrom(secrets).Draw(t, "previous")), time.UnixMilli(1000)
+				}
+				_, _ = b.Put(ctx, k) // what is taken is refused
+			}
+			if rapid.Bool().Draw(t, "follow") {
+				if err := r.sync(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := r.sync(b); err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range secrets {
+			want, err := b.Find(ctx, apikey.Hash(secret))
+			there := err == nil && want.Group != "bad"
+			e, ok := r.Find(apikey.Hash(secret))
+			switch {
+			case ok != there:
+				t.Fatalf("%s: found %t, want %+v", secret, ok, want)
+			case ok && (e.Value.id != want.ID || e.Value.group != want.Group || (e.Until == 0) != (want.Hash == apikey.Hash(secret))):
+				t.Fatalf("%s: got %+v until %d, want %+v", secret, e.Value, e.Until, want)
+			}
+		}
+		if r.rereads > 0 {
+			t.Fatal("changes were missed")
+		}
+	})
+}

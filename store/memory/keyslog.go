@@ -1,0 +1,215 @@
+package memory
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
+)
+
+const (
+	// keysName is the file of keys in the directory.
+	keysName = "keys.log"
+	// keysVersion is that of its records.
+	keysVersion = 1
+)
+
+// A record of a key is its revision (a varint), when it was deleted (a varint of Unix
+// milliseconds, 0 if it was not), and the key's own record, or its id if it was
+// deleted. The last one of an id holds.
+
+func (k *Keys) appendRecord(b []byte, id string) []byte {
+	if key := k.byID[id]; key != nil {
+		b = binary.AppendVarint(b, key.Revision)
+		b = binary.AppendVarint(b, 0)
+		return append(b, key.Record()...)
+	}
+	g := k.gone[id]
+	b = binary.AppendVarint(b, g.revision)
+	b = binary.AppendVarint(b, g.at)
+	return append(b, id...)
+}
+
+var errKeyRecord = errors.New("reading a key: its record is too short")
+
+// parseRecord reads a record. A key that was deleted has its time of that.
+func parseRecord(record []byte) (key store.Key, at int64, err error) {
+	revision, n := binary.Varint(record)
+	if n <= 0 {
+		return key, 0, errKeyRecord
+	}
+	record = record[n:]
+	at, n = binary.Varint(record)
+	if n <= 0 {
+		return key, 0, errKeyRecord
+	}
+	record = record[n:]
+	if at != 0 {
+		key = store.Key{ID: string(record), Deleted: true}
+	} else if key, err = store.ParseKey(record); err != nil {
+		return key, 0, err
+	}
+	key.Revision = revision
+	return key, at, nil
+}
+
+// write puts what has become of a key on the disk. writing is locked.
+func (k *Keys) write(id string) error {
+	if k.log == nil {
+		return nil
+	}
+	k.mu.RLock()
+	record := k.appendRecord(nil, id)
+	live := len(k.byID) + len(k.gone)
+	k.mu.RUnlock()
+	err := k.log.Append(record)
+	if err == nil {
+		err = k.log.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("writing the key %q, which is changed in memory and not on the disk: %w: %w", id, store.ErrUnavailable, err)
+	}
+	if k.records++; k.records > 2*live+1000 {
+		_ = k.rewrite(k.log) // the file is right, only larger than it could be
+	}
+	return nil
+}
+
+// flush tries again to write what could not be written.
+func (k *Keys) flush() error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	if k.log == nil || k.log.Unsynced() == 0 {
+		return nil
+	}
+	if err := k.log.Sync(); err != nil {
+		return fmt.Errorf("writing keys: %w", err)
+	}
+	return nil
+}
+
+// use has keys written to a log from now on, or nowhere. A log that has not all of them
+// is given them first; after an error keys are written as before.
+func (k *Keys) use(l *appendlog.Log, from *keysLoading) error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	if l != nil {
+		k.records = from.records
+		if from.mixed || from.records > 2*len(from.last)+1000 {
+			if err := k.rewrite(l); err != nil {
+				return err
+			}
+		}
+	}
+	k.log = l
+	return nil
+}
+
+// rewrite makes a log of nothing but what there is. writing is locked.
+func (k *Keys) rewrite(l *appendlog.Log) error {
+	k.mu.RLock()
+	records := make([][]byte, 0, len(k.byID)+len(k.gone))
+	for id := range k.byID {
+		records = append(records, k.appendRecord(nil, id))
+	}
+	for id := range k.gone {
+		records = append(records, k.appendRecord(nil, id))
+	}
+	k.mu.RUnlock()
+	w, err := l.Rewrite()
+	if err != nil {
+		return fmt.Errorf("rewriting keys: %w", err)
+	}
+	for _, r := range records {
+		if err := w.Append(r); err != nil {
+			return fmt.Errorf("rewriting keys: %w", errors.Join(err, w.Abort()))
+		}
+	}
+	if err := w.Commit(); err != nil {
+		return fmt.Errorf("rewriting keys: %w", err)
+	}
+	k.records = len(records)
+	return nil
+}
+
+// keysLoading are the keys of a file, as far as it has been read.
+type keysLoading struct {
+	last    map[string]loadedKey
+	records int
+	mixed   bool // there were others in memory
+	found   *Restored
+}
+
+type loadedKey struct {
+	store.Key
+	at int64
+}
+
+func (l *keysLoading) visit(record []byte) error {
+	key, at, err := parseRecord(record)
+	if err != nil {
+		l.found.Unread++
+		if l.found.Reason == nil {
+			l.found.Reason = err
+		}
+		return nil
+	}
+	if key.Revision >= l.last[key.ID].Revision {
+		l.last[key.ID] = loadedKey{key, at}
+	}
+	return nil
+}
+
+// openKeys reads the file of keys of a directory.
+func openKeys(d *appendlog.Dir, found *Restored) (*appendlog.Log, *keysLoading, error) {
+	l := &keysLoading{last: make(map[string]loadedKey), found: found}
+	log, rec, err := d.Open(keysName, keysVersion, l.visit)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.records = rec.Records
+	found.KeysDropped, found.KeysSetAside = rec.Dropped, rec.SetAside
+	for _, k := range l.last {
+		if !k.Deleted {
+			found.Keys++
+		}
+	}
+	return log, l, nil
+}
+
+// join takes what was read in. Of a key that is there in two states the later holds.
+func (k *Keys) join(l *keysLoading) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.mixed = len(k.order) > 0
+	for id, from := range l.last {
+		if k.revision(id) >= from.Revision {
+			continue
+		}
+		if from.Deleted {
+			k.bury(id, gone{from.Revision, from.at})
+			continue
+		}
+		if k.othersHave(&from.Key) {
+			continue // a copy of the file in which the key had another id
+		}
+		key := from.Key
+		k.set(&key)
+	}
+	slices.SortFunc(k.order, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
+	k.prune()
+}
+
+// othersHave tells whether one of the key's secrets is another's.
+func (k *Keys) othersHave(key *store.Key) bool {
+	for _, h := range key.Hashes() {
+		if other := k.byHash[h]; other != nil && other.ID != key.ID {
+			return true
+		}
+	}
+	return false
+}

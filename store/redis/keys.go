@@ -1,0 +1,245 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// API keys are in one slot of a cluster, under names that no counter has:
+//
+//	<prefix>{!keys}!records   hash    the record of each key, by id
+//	<prefix>{!keys}!hashes    hash    the id that each secret's hash leads to
+//	<prefix>{!keys}!log       zset    ids by revision, of keys that were deleted too
+//	<prefix>{!keys}!ids       zset    ids of the keys that there are
+//	<prefix>{!keys}!meta      hash    the last revision, and the sum over all
+//	<prefix>{!keys}!gone      zset    ids of keys that were deleted, by when
+//
+// A record is the hashes of the key's two secrets in base64, the second blank where
+// there is one alone, and what store.Key.Record says.
+
+var (
+	//go:embed keyswrite.lua
+	keysWriteLua string
+	//go:embed keysread.lua
+	keysReadLua string
+)
+
+// tries is how often a command is sent whose reply is lost with its connection.
+const tries = 3
+
+// hashDigits is how long a hash is in base64.
+const hashDigits = 43
+
+// Keys are the API keys in Redis.
+type Keys struct {
+	s           *Store
+	names       []string
+	read, write *script
+}
+
+// Keys are the keys that are kept beside the counters. After Close they fail.
+func (s *Store) Keys() store.Keys {
+	k := &Keys{s: s, read: newScript(keysReadLua), write: newScript(keysWriteLua)}
+	for _, name := range []string{"records", "hashes", "log", "ids", "meta", "gone"} {
+		k.names = append(k.names, s.prefix+"{!keys}!"+name)
+	}
+	return k
+}
+
+// Durable tells that keys outlive the process.
+func (*Keys) Durable() bool { return true }
+
+// Get implements store.Keys.
+func (k *Keys) Get(ctx context.Context, id string) (store.Key, error) {
+	return k.one(ctx, "get", id)
+}
+
+// Find implements store.Keys.
+func (k *Keys) Find(ctx context.Context, hash store.KeyHash) (store.Key, error) {
+	return k.one(ctx, "find", base64.RawURLEncoding.EncodeToString(hash[:]))
+}
+
+func (k *Keys) one(ctx context.Context, how, which string) (store.Key, error) {
+	keys, _, err := k.choose(ctx, how, which)
+	if err != nil {
+		return store.Key{}, err
+	}
+	if len(keys) == 0 {
+		return store.Key{}, fmt.Errorf("reading a key: %w", store.ErrNoKey)
+	}
+	return keys[0], nil
+}
+
+// List implements store.Keys.
+func (k *Keys) List(ctx context.Context, after string, n int) ([]store.Key, error) {
+	keys, _, err := k.choose(ctx, "list", after, max(n, 0))
+	return keys, err
+}
+
+// Changes implements store.Keys.
+func (k *Keys) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
+	keys, sum, err := k.choose(ctx, "changes", since, max(n, 0))
+	return store.KeyChanges{Keys: keys, Sum: sum}, err
+}
+
+// choose reads keys, and the sum over all.
+func (k *Keys) choose(ctx context.Context, how string, args ...any) (keys []store.Key, sum int64, err error) {
+	cmd, _, err := k.run(ctx, k.read, append([]any{how}, args...))
+	if err != nil {
+		return nil, 0, err
+	}
+	reply, err := cmd.StringSlice()
+	if err != nil || len(reply)%3 != 1 {
+		return nil, 0, unanswered(errReply)
+	}
+	if sum, err = strconv.ParseInt(reply[0], 10, 64); err != nil {
+		return nil, 0, unanswered(errReply)
+	}
+	keys = make([]store.Key, 0, len(reply)/3)
+	for r := reply[1:]; len(r) > 0; r = r[3:] {
+		key, err := parseKey(r[0], r[2])
+		if err != nil {
+			if how == "get" || how == "find" {
+				return nil, 0, err
+			}
+			key = store.Key{ID: r[0], Disabled: true} // lest one that is damaged hides the others
+		}
+		if key.Revision, err = strconv.ParseInt(r[1], 10, 64); err != nil {
+			return nil, 0, unanswered(errReply)
+		}
+		keys = append(keys, key)
+	}
+	return keys, sum, nil
+}
+
+// parseKey reads a record. Of a key that was deleted it is empty.
+func parseKey(id, record string) (store.Key, error) {
+	if record == "" {
+		return store.Key{ID: id, Deleted: true}, nil
+	}
+	if len(record) < 2*hashDigits {
+		return store.Key{}, fmt.Errorf("reading the key %q: its record is too short: %w", id, store.ErrUnavailable)
+	}
+	key, err := store.ParseKey([]byte(record[2*hashDigits:]))
+	if err != nil {
+		return store.Key{}, fmt.Errorf("%w: %w", err, store.ErrUnavailable)
+	}
+	return key, nil
+}
+
+// Put implements store.Keys.
+func (k *Keys) Put(ctx context.Context, key store.Key) (int64, error) {
+	answer, _, err := k.change(ctx, "put", key.ID, keyRecord(&key), key.Revision)
+	if err == nil {
+		var revision int64
+		if revision, err = parseRevision(answer); err == nil {
+			return revision, nil
+		}
+	}
+	return 0, fmt.Errorf("storing the key %q: %w", key.ID, err)
+}
+
+func keyRecord(key *store.Key) string {
+	var b strings.Builder
+	b.WriteString(base64.RawURLEncoding.EncodeToString(key.Hash[:]))
+	if key.Until.IsZero() {
+		b.WriteString(strings.Repeat(" ", hashDigits))
+	} else {
+		b.WriteString(base64.RawURLEncoding.EncodeToString(key.Previous[:]))
+	}
+	b.Write(key.Record())
+	return b.String()
+}
+
+func parseRevision(answer string) (int64, error) {
+	switch answer {
+	case "taken":
+		return 0, store.ErrKeyTaken
+	case "changed":
+		return 0, store.ErrKeyChanged
+	}
+	digits, ok := strings.CutPrefix(answer, "ok ")
+	revision, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil {
+		return 0, unanswered(errReply)
+	}
+	return revision, nil
+}
+
+// Delete implements store.Keys.
+func (k *Keys) Delete(ctx context.Context, id string) error {
+	answer, again, err := k.change(ctx, "delete", id)
+	if err == nil && answer == "none" && !again { // else it may have been deleted just now
+		err = store.ErrNoKey
+	}
+	if err != nil {
+		return fmt.Errorf("deleting the key %q: %w", id, err)
+	}
+	return nil
+}
+
+// change runs the script that writes. It tells whether it was sent more than once.
+func (k *Keys) change(ctx context.Context, args ...any) (answer string, again bool, err error) {
+	cmd, again, err := k.run(ctx, k.write, args)
+	if err != nil {
+		return "", again, err
+	}
+	answer, err = cmd.Text()
+	if err != nil {
+		return "", again, unanswered(errReply)
+	}
+	return answer, again, nil
+}
+
+// run runs a script. It can be sent again if its reply is lost: what it has changed
+// then it finds changed.
+func (k *Keys) run(ctx context.Context, sc *script, args []any) (cmd command, again bool, err error) {
+	if k.s.closed.Load() {
+		return cmd, false, unanswered(goredis.ErrClosed)
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.s.timeout)
+	defer cancel()
+	for i := range tries {
+		cmd = k.once(ctx, sc, args)
+		if err = cmd.Err(); err == nil {
+			return cmd, i > 0, nil
+		}
+		if !lost(err) {
+			break
+		}
+	}
+	return cmd, true, unanswered(err)
+}
+
+// unanswered says in a word or two why the server could not be asked, as unavailable
+// does of counters.
+func unanswered(err error) error {
+	return fmt.Errorf("asking Redis for keys: %s: %w", reason(err), store.ErrUnavailable)
+}
+
+func (k *Keys) once(ctx context.Context, sc *script, args []any) command {
+	all := []any{"evalsha", sc.sum, len(k.names)}
+	for _, name := range k.names {
+		all = append(all, name)
+	}
+	all = append(all, args...)
+	cmd := command{goredis.NewCmd(ctx, all...)}
+	_ = k.s.client.Process(ctx, cmd) // the error is the command's, too
+	if goredis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		all[0], all[1] = "eval", sc.source
+		cmd = command{goredis.NewCmd(ctx, all...)}
+		_ = k.s.client.Process(ctx, cmd)
+	}
+	return cmd
+}
+
+// Interface guard
+var _ store.Keys = (*Keys)(nil)

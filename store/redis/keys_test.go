@@ -1,0 +1,222 @@
+//go:build unix
+
+package redis
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
+	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/storetest"
+)
+
+// fresh opens keys under a prefix that no other test has.
+func fresh(t *testing.T, o Options) *Keys {
+	prefixes++
+	o.Prefix = fmt.Sprintf("%d:", prefixes)
+	return open(t, o).Keys().(*Keys)
+}
+
+var prefixes int
+
+func TestKeysConformance(t *testing.T) {
+	_, o := single(t)
+	storetest.RunKeys(t, func(t *testing.T, _ func() time.Time) store.Keys { return fresh(t, o) })
+}
+
+func TestKeysConformanceInACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	storetest.RunKeys(t, func(t *testing.T, _ func() time.Time) store.Keys {
+		return fresh(t, Options{Addresses: cluster.Addrs(), Cluster: true})
+	})
+}
+
+func put(t testing.TB, k *Keys, key store.Key) store.Key {
+	t.Helper()
+	revision, err := k.Put(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key.Revision = revision
+	return key
+}
+
+func keyOf(id string) store.Key { return store.Key{ID: id, Hash: sha256.Sum256([]byte(id))} }
+
+// changes returns the ids that were changed after a revision, deleted ones with a minus.
+func changes(t testing.TB, k *Keys, since int64) (ids []string) {
+	t.Helper()
+	ch, err := k.Changes(t.Context(), since, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range ch.Keys {
+		if key.Deleted {
+			key.ID = "-" + key.ID
+		}
+		ids = append(ids, key.ID)
+	}
+	return ids
+}
+
+func TestDeletionsAreToldForAnHour(t *testing.T) {
+	server, o := single(t)
+	client := server.Client()
+	at := time.Now()
+	now := sharedClock(t, client, func() time.Time { return at })
+	k := fresh(t, o)
+	k.write = newScript(stepped(keysWriteLua))
+	now()
+	for _, id := range []string{"a", "b", "c"} {
+		put(t, k, keyOf(id))
+	}
+	if err := k.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	at = at.Add(time.Hour - time.Minute)
+	now()
+	if err := k.Delete(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if got := changes(t, k, 0); !slices.Equal(got, []string{"c", "-a", "-b"}) {
+		t.Errorf("after 59 minutes: got %q", got)
+	}
+	at = at.Add(2 * time.Minute)
+	now()
+	put(t, k, keyOf("d"))
+	if got := changes(t, k, 0); !slices.Equal(got, []string{"c", "-b", "d"}) {
+		t.Errorf("after 61 minutes: got %q", got)
+	}
+	at = at.Add(2 * time.Hour)
+	now()
+	put(t, k, keyOf("b")) // which there is again
+	if got := changes(t, k, 0); !slices.Equal(got, []string{"c", "d", "b"}) {
+		t.Errorf("after three hours: got %q", got)
+	}
+	if n := client.ZCard(t.Context(), k.names[5]).Val(); n != 0 {
+		t.Errorf("%d deletions are remembered", n)
+	}
+}
+
+func TestRevisionsRiseWhenTheClockStepsBack(t *testing.T) {
+	server, o := single(t)
+	at := time.Now()
+	now := sharedClock(t, server.Client(), func() time.Time { return at })
+	k := fresh(t, o)
+	k.write = newScript(stepped(keysWriteLua))
+	now()
+	a := put(t, k, keyOf("a"))
+	at = at.Add(-time.Hour)
+	now()
+	if b := put(t, k, keyOf("b")); b.Revision != a.Revision+1 {
+		t.Errorf("revision %d follows %d", b.Revision, a.Revision)
+	}
+}
+
+// Changes whose answers are lost are sent again, by the store or by who asked for them,
+// and are made once.
+func TestKeysWhoseAnswersAreLost(t *testing.T) {
+	server, o := single(t)
+	proxy := redistest.NewProxy(t, server, 1)
+	k := fresh(t, Options{Addresses: []string{proxy.Addr()}})
+	direct := open(t, Options{Addresses: o.Addresses, Prefix: k.s.prefix}).Keys()
+	proxy.Set(redistest.Faults{Replies: 0.4})
+	failed := 0
+	until := func(change func() error, also error) {
+		t.Helper()
+		for {
+			err := change()
+			if err == nil || failed > 0 && errors.Is(err, also) {
+				return
+			}
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			failed++
+		}
+	}
+	for i := range 60 {
+		key := keyOf(fmt.Sprint("k", i))
+		until(func() (err error) { key.Revision, err = k.Put(t.Context(), key); return err }, nil)
+		if got, err := direct.Get(t.Context(), key.ID); err != nil || got.Revision != key.Revision {
+			t.Fatalf("got %+v, %v, want revision %d", got, err, key.Revision)
+		}
+		if i%2 == 0 {
+			until(func() error { return k.Delete(t.Context(), key.ID) }, store.ErrNoKey)
+			if _, err := direct.Get(t.Context(), key.ID); !errors.Is(err, store.ErrNoKey) {
+				t.Fatalf("after deleting: %v", err)
+			}
+		}
+	}
+	if failed > 30 {
+		t.Errorf("%d of 90 changes have failed", failed)
+	}
+}
+
+func TestADamagedKeyHidesNoOther(t *testing.T) {
+	server, o := single(t)
+	k := fresh(t, o)
+	for _, id := range []string{"a", "b", "c"} {
+		put(t, k, keyOf(id))
+	}
+	for _, record := range []string{"short", strings.Repeat("x", 100)} {
+		if err := server.Client().HSet(t.Context(), k.names[0], "b", record).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := changes(t, k, 0); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("got %q", got)
+		}
+		list, err := k.List(t.Context(), "", 10)
+		if err != nil || len(list) != 3 || !list[1].Disabled || list[1].Hash != (store.KeyHash{}) {
+			t.Errorf("got %+v, %v", list, err)
+		}
+		if _, err := k.Get(t.Context(), "b"); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("getting it: %v", err)
+		}
+	}
+}
+
+func TestKeysOfAServerThatIsAway(t *testing.T) {
+	server, o := single(t)
+	k := fresh(t, o)
+	server.Kill()
+	_, err := k.Put(t.Context(), keyOf("a"))
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("putting: %v", err)
+	}
+	if err := k.Delete(t.Context(), "a"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("deleting: %v", err)
+	}
+	if _, err := k.Changes(t.Context(), 0, 1); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), server.Addr()) {
+		t.Errorf("asking for changes: %v", err)
+	}
+}
+
+func TestKeysNeedNoMoreThanTheirOwnNames(t *testing.T) {
+	server := redistest.Start(t, redistest.User("gateway", "pw", "~own:*", "+@all", "-@dangerous"))
+	s := open(t, Options{Addresses: []string{server.Addr()}, Username: "gateway", Password: "pw", Prefix: "own:"})
+	k := s.Keys().(*Keys)
+	put(t, k, keyOf("a"))
+	if err := k.Delete(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	changes(t, k, 0)
+}
+
+// Keys and counters do not meet, whatever an instance is called.
+func TestInstancesNamedAsKeysAreKept(t *testing.T) {
+	_, o := single(t)
+	k := fresh(t, o)
+	put(t, k, keyOf("a"))
+	for _, name := range []string{"records", "!records", "!keys", "log", "meta"} {
+		if list, err := k.s.Entities(t.Context(), name, "", 10); err != nil || len(list) != 0 {
+			t.Errorf("%s: got %+v, %v", name, list, err)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+-- Changes one API key. KEYS and fields are described in keys.go. ARGV is what to do
+-- and the key's id, and for "put" the record and the revision that it takes the place
+-- of, "0" for none. The reply is "ok <revision>", "none", "taken" or "changed".
+--
+-- All that is read is read before the first write.
+local records, hashes, log, ids, meta, gone = unpack(KEYS)
+local what, id, record, expected = unpack(ARGV)
+local call = redis.call
+
+-- How long deletions are told, in milliseconds, and how many are forgotten in one go.
+local remembered, forgotten = 3600000, 100
+-- Revisions are below it, so that sums of two are exact.
+local revisions = 4503599627370496
+
+local digits = 43 -- of a hash; a record begins with two, the second blank where there is one
+local function secrets(r)
+  local found = { string.sub(r, 1, digits) }
+  local previous = string.sub(r, digits + 1, 2 * digits)
+  if not string.find(previous, ' ', 1, true) then found[2] = previous end
+  return found
+end
+
+local old = call('HGET', records, id)
+local from = 0
+if old then from = tonumber(call('ZSCORE', log, id)) end
+
+if what == 'put' then
+  if old == record then return 'ok ' .. string.format('%.0f', from) end
+  if expected == '0' then
+    if old then return 'taken' end
+  elseif not old or from ~= tonumber(expected) then
+    return 'changed'
+  end
+  for _, hash in ipairs(secrets(record)) do
+    local owner = call('HGET', hashes, hash)
+    if owner and owner ~= id then return 'taken' end
+  end
+elseif not old then
+  return 'none'
+end
+
+local state = call('HMGET', meta, 'last', 'sum')
+local time = call('TIME')
+local to = math.max((tonumber(state[1]) or 0) + 1, time[1] * 1000000 + time[2])
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local sum = (tonumber(state[2]) or 0) - from
+if sum < 0 then sum = sum + revisions end
+local over = call('ZRANGEBYSCORE', gone, '-inf', now - remembered, 'LIMIT', 0, forgotten)
+
+if old then
+  for _, hash in ipairs(secrets(old)) do call('HDEL', hashes, hash) end
+end
+if what == 'put' then
+  sum = sum + to
+  if sum >= revisions then sum = sum - revisions end
+  for _, hash in ipairs(secrets(record)) do call('HSET', hashes, hash, id) end
+  call('HSET', records, id, record)
+  call('ZADD', ids, 0, id)
+  call('ZREM', gone, id)
+else
+  call('HDEL', records, id)
+  call('ZREM', ids, id)
+  call('ZADD', gone, string.format('%.0f', now), id)
+end
+call('ZADD', log, string.format('%.0f', to), id)
+call('HSET', meta, 'last', string.format('%.0f', to), 'sum', string.format('%.0f', sum))
+for _, past in ipairs(over) do
+  if past ~= id then
+    call('ZREM', log, past)
+    call('ZREM', gone, past)
+  end
+end
+return 'ok ' .. string.format('%.0f', to)

@@ -119,7 +119,7 @@ func (s *server) editConfig(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	resp, err := s.admin.do(r.Context(), http.MethodPatch, "/id/"+id, http.Header{"If-Match": {c.Etag}}, text)
+	resp, err := s.admin.do(context.WithoutCancel(r.Context()), http.MethodPatch, "/id/"+id, http.Header{"If-Match": {c.Etag}}, text)
 	if err != nil {
 		writeError(w, http.StatusBadGateway, err)
 		return

@@ -1,6 +1,7 @@
 package llmui
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -74,7 +75,7 @@ func TestLimitsAreEditedWhereTheyStand(t *testing.T) {
 	}
 	a, _ := json.Marshal(got)
 	b, _ := json.Marshal(all)
-	if string(a) != string(b) {
+	if !bytes.Equal(a, b) {
 		t.Errorf("the config is\n%s\nwant\n%s", a, b)
 	}
 }

@@ -50,12 +50,7 @@ type fakeAdmin struct {
 // startFake serves on a Unix socket, as the admin endpoint may.
 func startFake(t testing.TB, f *fakeAdmin) *admin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "llm-ui-") // the test's own may be too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "admin.sock")
+	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package llmui
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -71,7 +72,11 @@ func (s *server) forward(f forwarding) http.HandlerFunc {
 				return
 			}
 		}
-		resp, err := s.admin.do(r.Context(), f.method, path, nil, body)
+		ctx := r.Context()
+		if f.method != http.MethodGet {
+			ctx = context.WithoutCancel(ctx) // a change goes on when its page is closed
+		}
+		resp, err := s.admin.do(ctx, f.method, path, nil, body)
 		if err != nil {
 			writeError(w, http.StatusBadGateway, err)
 			return

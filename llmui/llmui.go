@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
-	"time"
 )
 
 //go:embed page
@@ -118,6 +117,5 @@ func (s *server) session(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, map[string]any{
 		"admin": s.admin.address,
 		"csrf":  s.sessions.csrf(r),
-		"now":   time.Now().UnixMilli(),
 	})
 }

@@ -37,7 +37,6 @@ export function open(main) {
 export async function refresh(signal) {
 	const got = await api.history(points.at(-1)?.at);
 	if (signal.aborted) return null;
-	if (got.since && points.length && got.points.length && got.points[0].at - got.since < got.every) points = []; // another process
 	points.push(...got.points);
 	last = got;
 	draw();

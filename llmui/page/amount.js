@@ -2,33 +2,37 @@
 
 const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 3 });
 const dollars = new Intl.NumberFormat('en-US', { style: 'currency', currency: 'USD' });
+const cents = new Intl.NumberFormat('en-US', { style: 'currency', currency: 'USD', maximumFractionDigits: 4 });
 const scales = { '': 0, k: 3, M: 6, G: 9, T: 12 };
 
 // parse reads an amount as a Caddyfile has it, such as 10k, 2.5M, 10_000 or $0.10. It
-// returns the decimal digits of it, and throws what is wrong.
+// returns the decimal digits of it, and throws what is wrong. A comma stands before three
+// digits: one that may be meant as a decimal point is refused.
 export function parse(text, unit) {
 	const usd = unit === 'usd';
 	const example = usd ? '$0.10 or 25' : '10000, 10k or 2.5M';
-	const m = /^(-?)(\$?)(\d[\d_,]*)(?:\.(\d+))?([kMGT]?)$/.exec(text.trim());
-	if (!m || (m[2] && !usd)) throw new Error(`Write an amount such as ${example}.`);
-	const [, sign, , integer, fraction = '', scale] = m;
+	const m = /^(\$?)(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(?:\.(\d+))?([kMGT]?)$/.exec(text.trim());
+	if (!m || (m[1] && !usd)) throw new Error(`Write an amount such as ${example}.`);
+	const [, , integer, fraction = '', scale] = m;
 	const shift = scales[scale];
-	const digits = integer.replace(/[_,]/g, '') + fraction.slice(0, shift).padEnd(shift, '0');
+	const digits = (integer.replace(/[_,]/g, '') + fraction.slice(0, shift).padEnd(shift, '0')).replace(/^0+(?=\d)/, '');
 	const rest = fraction.slice(shift).replace(/0+$/, '');
 	if (rest && !usd) throw new Error(`${unit} are counted whole: write an amount such as ${example}.`);
-	return sign + digits.replace(/^0+(?=\d)/, '') + (rest ? '.' + rest : '');
+	if (!Number.isSafeInteger(Number(digits))) throw new Error('That is more than can be counted.');
+	return digits + (rest ? '.' + rest : '');
 }
 
 // json is a parsed amount as the admin endpoint wants it: dollars as a string, since
 // they are exact, and anything else as a number.
 export const json = (digits, unit) => (unit === 'usd' ? digits : Number(digits));
 
-// text is an amount of the admin endpoint for people: 1,234 or $0.10.
+// text is an amount of the admin endpoint for people: 1,234 or $0.10. Small sums have the
+// decimals that tell them from nothing.
 export function text(amount, unit) {
 	if (unit !== 'usd') return whole.format(amount);
 	const n = Number(amount);
-	if (n === 0 || Math.abs(n) >= 0.01) return dollars.format(n);
-	return (n < 0 ? '-$' : '$') + Math.abs(n).toFixed(12).replace(/0+$/, '').slice(0, 10);
+	if (n === 0 || n >= 1) return dollars.format(n);
+	return n >= 0.01 ? cents.format(n) : '$' + n.toFixed(12).replace(/0+$/, '');
 }
 
 // share is how much of a row's limit is used, 1 for all of it.

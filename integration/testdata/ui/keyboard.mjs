@@ -27,8 +27,9 @@ export default async ({ url, args, open, equal, ok, until }) => {
 	await tabTo(/^Search consumers$/);
 	await page.keyboard.type('app-a');
 	await tabTo(/^app-a$/);
+	const link = await page.evaluateHandle(() => document.activeElement);
 	await page.evaluate(() => document.dispatchEvent(new Event('changed'))); // it is read anew
-	await page.waitForTimeout(300);
+	await until('drawn anew', () => link.evaluate((e) => !e.isConnected));
 	equal((await focused()).name, 'app-a', 'focus after reading anew');
 	await page.keyboard.press('Enter');
 	await until('heading', async () => (await focused()).name === 'app-a' && await page.locator('h1:focus').count() === 1);

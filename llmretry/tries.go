@@ -2,14 +2,11 @@ package llmretry
 
 import (
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
@@ -31,30 +28,12 @@ type tries struct {
 	gate     *gate     // of the last attempt
 	kept     *answer   // the last that the client did not get
 	err      error     // of the last attempt that had no answer
+	erred    *meter.Passage
 	last     lesson
 	blocked  time.Duration // the shortest wait of a route's breaker
 	left     bool          // the client has gone
 
 	consumer, route func(error) // are told how it ended; nil if nobody is
-}
-
-// answer is a provider's that is kept from the client.
-type answer struct {
-	status int
-	failed int // what it stands for, where it is an error under status 200
-	header http.Header
-	body   []byte
-	again  time.Time // when the provider has room again; zero if it does not say
-	heard  *meter.Lost
-
-	passage *meter.Passage
-}
-
-// lesson is what an attempt that failed says of the next one.
-type lesson struct {
-	wait     time.Duration
-	asked    bool // the provider asks for the wait
-	hopeless bool // waiting does not help
 }
 
 // errCut is the error of an answer that ended before the client had anything of it.
@@ -197,7 +176,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 			return true, err
 		}
 		t.judgeRoute(status)
-		t.err, t.last = err, lesson{}
+		t.err, t.erred, t.last = err, g.passage, lesson{}
 		if !again {
 			t.judge(status)
 		}
@@ -212,39 +191,6 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 	t.judgeRoute(status)
 	t.keep(status)
 	return false, nil
-}
-
-// retryable tells whether another attempt may change a status, and may be made: what
-// somebody pays for is not to be begun twice.
-func (t *tries) retryable(status int) bool {
-	if !t.h.retryable(status) {
-		return false
-	}
-	switch status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:
-		return true // nothing was done
-	}
-	return !t.creates
-}
-
-// retryableError tells the same of an error, which is that of handlers that have not
-// answered, and the status that it stands for.
-func (t *tries) retryableError(err error) (status int, again bool) {
-	var he caddyhttp.HandlerError
-	status = http.StatusInternalServerError
-	if errors.As(err, &he) && he.StatusCode != 0 {
-		status = he.StatusCode
-	}
-	var undialled reverseproxy.DialError
-	switch {
-	case errors.As(err, &undialled):
-		return status, true
-	case t.creates:
-		return status, status == http.StatusServiceUnavailable // so reverse_proxy tells that there is no upstream to ask
-	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return status, true // so reverse_proxy tells that it got no answer
-	}
-	return status, t.h.retryable(status)
 }
 
 // run runs the handlers behind. An answer that breaks off before the client has anything of
@@ -262,23 +208,6 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 		}
 	}()
 	return false, next.ServeHTTP(t.gate, t.gate.passage.Request())
-}
-
-// keep keeps the answer of the attempt that has just failed, with the status that it
-// stands for.
-func (t *tries) keep(failed int) {
-	g, now := t.gate, time.Now()
-	if t.kept != nil {
-		t.call.Lose(t.kept.heard)
-	}
-	a := &answer{status: g.status, failed: failed, header: g.header, body: g.held, passage: g.passage}
-	g.follow()
-	a.heard = t.call.Hear(g.status, g.header, g.held)
-	t.last = lesson{hopeless: hopeless(a.header, a.body)}
-	if t.last.wait, t.last.asked = asked(a.header, a.body, now); t.last.asked {
-		a.again = now.Add(t.last.wait)
-	}
-	t.kept = a
 }
 
 // wait waits for attempt n+1, and is false if there is to be none.
@@ -352,55 +281,10 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(statusClientGone) // no route for errors is to begin another call
 		return nil
 	case t.err != nil:
+		t.erred.Publish()
 		return t.err
 	default:
 		return t.h.refuse(w, r, t.call, open(http.StatusServiceUnavailable, t.blocked))
-	}
-}
-
-// send sends an answer that was kept. How long to wait is told anew: some of it has passed.
-func (a *answer) send(w http.ResponseWriter) {
-	h := w.Header()
-	clear(h)
-	maps.Copy(h, a.header)
-	delete(h, "Trailer")
-	if !a.again.IsZero() {
-		left := max(time.Until(a.again), time.Millisecond)
-		h.Set("Retry-After", strconv.FormatInt(int64((left+time.Second-1)/time.Second), 10))
-		if h.Get("Retry-After-Ms") != "" {
-			h.Set("Retry-After-Ms", strconv.FormatInt(left.Milliseconds(), 10))
-		}
-	}
-	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // the client may have gone; there is nothing else to tell it
-}
-
-// judge tells the breakers the status that the client gets.
-func (t *tries) judge(status int) {
-	t.judgeRoute(status)
-	switch {
-	case status >= 400 && status <= 499 && status != statusClientGone:
-		told(&t.consumer, errFailed)
-	case status < 400:
-		told(&t.consumer, nil)
-	}
-}
-
-// judgeRoute tells the breaker of a route the status of an attempt.
-func (t *tries) judgeRoute(status int) {
-	switch {
-	case status >= 500:
-		told(&t.route, errFailed)
-	case status != statusClientGone:
-		told(&t.route, nil)
-	}
-}
-
-// told tells a breaker once.
-func told(done *func(error), err error) {
-	if *done != nil {
-		(*done)(err)
-		*done = nil
 	}
 }
 

@@ -19,18 +19,58 @@
 --     p n {rule}                                                            peek
 --     x                                                                     nobody waits for it
 --
+-- A batch that is a single take, as most are, is sent shorter where its amounts have at
+-- most 15 digits and none of its rules is a bucket:
+--   1 2 as above
+--   3 "p", and a letter for the kind of each rule
+--   4 numbers, each the eight bytes of a double: lease, grid; per rule flags, limit
+--     in two as at amount.lua, need, charge, hold, and of its window the start and the
+--     end, or the length and 0; then per rule the edge before and the one after, or 0
+--   5 the consumer's name, where the key does not say it
+--   then the field of each rule
+--
 -- The reply is words: "A now", or "D then" if the batch was applied before, or
 -- "F last" if the replica is past it, or "T now" if now is in none of the windows of
 -- the calendar that were sent, which ends it without any effect: a clock has been
 -- put forward or back. Then follows of each call "1" or "0" for admitted or
 -- not, with ":" and what was got of each take with most; when the first of what is
 -- held lapses, or 0; and of each take the start, used, prev and held that it found,
--- or if D, that there are now.
+-- or if D, that there are now. What is sent shorter may also be answered by "V now 1"
+-- or 0 for not admitted, and lines with the counters as they were stored.
 --
 -- All is read and parsed before the first write, since a script that fails is not
 -- undone.
 
 local call, concat = redis.call, table.concat
+
+-- longer makes the usual arguments of the shorter ones.
+local function longer(short)
+  local n = #short[3] - 1
+  local P = {struct.unpack('<' .. string.rep('d', 2 + 10 * n), short[4])}
+  local long = {short[1], short[2], fmt('%d', n), fmt('%d', 6 + 3 * n), short[5]}
+  for i = 1, n do
+    local at, kind = 8 * i, sub(short[3], i + 1, i + 1)
+    local param = ''
+    if kind == 'c' then
+      local edges = 1 + 8 * n + 2 * i
+      param = fmt('%d %d %d %d', P[edges], P[at + 1], P[at + 2], P[edges + 1])
+    elseif kind ~= 'n' then
+      param = fmt('%d', P[at + 1])
+    end
+    long[3 + 3 * i], long[4 + 3 * i], long[5 + 3 * i] = short[5 + i], kind, param
+  end
+  local at = #long
+  long[at + 1], long[at + 2], long[at + 3], long[at + 4] = 't', fmt('%d', P[1]), fmt('%d', P[2]), fmt('%d', n)
+  for i = 1, n do
+    local from, to = 8 * i - 5, at + 5 * i
+    long[to] = fmt('%d', 8 * i + P[from])
+    long[to + 1] = text(norm(P[from + 1], P[from + 2]))
+    for j = 2, 4 do long[to + j] = fmt('%d', P[from + 1 + j]) end
+  end
+  return long
+end
+
+if byte(ARGV[3]) == 112 then ARGV = longer(ARGV) end
 local key, number, rules, first = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local before
@@ -41,9 +81,10 @@ if number > 0 and values[1] then
   if last == number then before = rest end
 end
 
-local C = {}
+local fields, C = {ARGV[1]}, {}
 for i = 1, rules do
   local p = 3 + 3 * i
+  fields[i + 1] = ARGV[p]
   C[i] = load(ARGV[p], ARGV[p + 1], ARGV[p + 2], values[i + 1], now)
   if C[i].off then return fmt('T %d', now) end
 end

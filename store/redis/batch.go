@@ -134,6 +134,11 @@ func (o *op) rules() int {
 func (s *Store) encode(q *queue, b *batch) {
 	b.sent, b.flying = s.now(), true
 	b.tries++
+	if b.single() {
+		b.asked = append(b.asked[:0], true)
+		b.args = s.short(b, q.entity)
+		return
+	}
 	e := encoder{now: b.sent, rules: make([]*store.Rule, 0, 8), args: make([]any, 0, 64)}
 	if b.doubt {
 		e.add("d")
@@ -168,18 +173,22 @@ func (b *batch) field() string {
 
 // head puts what comes first before the ops.
 func (s *Store) head(e *encoder, field string, number int64, ops int, name store.Entity) []any {
-	consumer := ""
-	if name.Consumer != "" && !plain(name.Consumer) {
-		consumer = name.Consumer
-	}
 	head := make([]any, 0, 5+3*len(e.rules)+len(e.args))
-	head = append(head, field, number, len(e.rules), 6+3*len(e.rules)+ops, consumer)
+	head = append(head, field, number, len(e.rules), 6+3*len(e.rules)+ops, unsaid(name))
 	at := e.now.UnixMilli() + s.skew.Load()
 	for _, r := range e.rules {
 		letter, param := window(r, at)
-		head = append(head, ruleField(r.ID), letter, param)
+		head = append(head, s.fields.of(s.seeds[0], r.ID), letter, param)
 	}
 	return append(head, e.args...)
+}
+
+// unsaid is the consumer's name where the key does not say it.
+func unsaid(name store.Entity) string {
+	if name.Consumer != "" && !plain(name.Consumer) {
+		return name.Consumer
+	}
+	return ""
 }
 
 // kindLetters are what scripts and records call the kinds of windows.
@@ -272,22 +281,27 @@ func (e *encoder) take(c *call, grid func(int64) int64) {
 	e.add("t", lease, grid(lease), len(c.takes))
 	for i := range c.takes {
 		t := &c.takes[i]
-		what := 8 * e.rule(t.Rule)
-		if t.IgnoreHeld {
-			what++
-		}
-		if t.Shadow {
-			what += 2
-		}
 		ranged := rangeOf(t)
-		if ranged {
-			what += 4
-		}
-		e.add(what, t.Limit, max(1, t.Need), max(0, t.Charge), max(0, t.Hold))
+		e.add(8*e.rule(t.Rule)+flags(t), t.Limit, max(1, t.Need), max(0, t.Charge), max(0, t.Hold))
 		if ranged {
 			e.add(t.HoldMost)
 		}
 	}
+}
+
+// flags of a take, as the script has them.
+func flags(t *store.Take) int {
+	n := 0
+	if t.IgnoreHeld {
+		n++
+	}
+	if t.Shadow {
+		n += 2
+	}
+	if rangeOf(t) {
+		n += 4
+	}
+	return n
 }
 
 // rangeOf tells whether a take holds what is free of a range.

@@ -74,7 +74,7 @@ func connect(o *Options) goredis.UniversalClient {
 // countLua applies a batch. See apply.lua for what it is given, and common.lua for
 // why it is put together so.
 func countLua() string {
-	return "local function whole(now, values, fields)\n" + amountLua + counterLua + applyLua + "end\n" + commonLua
+	return "local function whole(now, values, ARGV)\n" + amountLua + counterLua + applyLua + "end\n" + commonLua
 }
 
 // script is a Lua script. Servers forget them, so it is sent whole where needed.

@@ -165,6 +165,8 @@ func FuzzRestore(f *testing.F) {
 func FuzzReply(f *testing.F) {
 	f.Add("A 1700000000000 1:5 0 1700000000000 5 0 7 0 1700000000001 1 2 3 4")
 	f.Add("D 1700000000000 1 0 1 2 3 4 0 0 1 2 3 4")
+	f.Add("V 1700000000000 1\n1700000000000 5 0 60 1700000060000 7")
+	f.Add("V 1700000000000 0\n")
 	f.Add("F 17")
 	f.Add("T 1700000000000")
 	f.Add("")
@@ -177,13 +179,19 @@ func FuzzReply(f *testing.F) {
 		defer sh.mu.Unlock()
 		q := s.queue(sh, e)
 		b := &batch{asked: []bool{true, false}, sent: time.UnixMilli(0)}
-		for range 2 {
+		calls, most := 2, int64(5)
+		if strings.HasPrefix(reply, "V") { // is of a call alone, that asked for no range
+			calls, most = 1, 0
+		}
+		for range calls {
 			b.calls = append(b.calls, &call{
-				takes:   []store.Take{{Rule: r, Limit: 10, Need: 1, Charge: 1, Hold: 1, HoldMost: 5}},
+				takes:   []store.Take{{Rule: r, Limit: 10, Need: 1, Charge: 1, Hold: 1, HoldMost: most}},
 				results: make([]store.Result, 1), done: make(chan struct{}), lease: time.Minute,
 			})
 		}
-		b.calls[1].abandon()
+		for _, c := range b.calls[1:] {
+			c.abandon()
+		}
 		done := b.calls[0].done
 		r, err := b.read(reply)
 		if err != nil || r.verdict == otherTime {

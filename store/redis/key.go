@@ -3,7 +3,9 @@ package redis
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"hash/maphash"
 	"strings"
+	"sync/atomic"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
@@ -67,4 +69,21 @@ func ruleField(id string) string {
 	b[0] = 'w'
 	base64.RawURLEncoding.Encode(b[1:], sum[:9])
 	return string(b[:])
+}
+
+// fieldNames remembers the names of counters, for as many rules as most gateways
+// have. The zero value remembers none yet.
+type fieldNames [256]atomic.Pointer[fieldName]
+
+type fieldName struct{ id, field string }
+
+// of is ruleField. The seed is any.
+func (n *fieldNames) of(seed maphash.Seed, id string) string {
+	at := &n[maphash.String(seed, id)%uint64(len(n))]
+	if known := at.Load(); known != nil && known.id == id {
+		return known.field
+	}
+	f := &fieldName{strings.Clone(id), ruleField(id)}
+	at.Store(f)
+	return f.field
 }

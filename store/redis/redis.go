@@ -83,6 +83,7 @@ type Store struct {
 	// skew is how far the server's clock is ahead, in milliseconds.
 	skew atomic.Int64
 
+	fields  fieldNames
 	seeds   [2]maphash.Seed
 	shards  [shards]shard
 	pending atomic.Int64 // what is queued or under way, but for calls

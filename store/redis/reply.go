@@ -5,12 +5,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
 // The first words of the script's replies.
 const (
 	applied   = "A"
+	shortly   = "V" // it was applied, and the counters are as they were stored
 	before    = "D" // it was applied before
 	passed    = "F" // a later one was
 	otherTime = "T" // the edges of windows that were sent are not those around now
@@ -56,6 +58,7 @@ type found struct {
 // read reads the whole of a reply, so that one which is not understood has had no
 // effect here. The error is errReply.
 func (b *batch) read(reply string) (reading, error) {
+	reply, stored, isShort := strings.Cut(reply, "\n")
 	w := words{rest: reply}
 	r := reading{verdict: w.next(), then: w.number()}
 	switch r.verdict {
@@ -69,11 +72,19 @@ func (b *batch) read(reply string) (reading, error) {
 			w.bad = w.bad || !o.fits(c)
 			r.calls[i] = o
 		}
+	case shortly:
+		if !isShort || len(b.calls) != 1 {
+			return reading{}, errReply
+		}
+		isShort = false
+		o := outcome{verdict: w.next(), then: r.then}
+		w.bad = w.bad || !o.fits(b.calls[0]) || !o.stored(b.calls[0].takes, stored)
+		r.verdict, r.calls = applied, []outcome{o}
 	case passed, otherTime:
 	default:
 		w.bad = true
 	}
-	if w.bad || w.rest != "" {
+	if w.bad || w.rest != "" || isShort {
 		return reading{}, errReply
 	}
 	return r, nil
@@ -108,6 +119,40 @@ func (r *outcome) states(w *words, n int) {
 	for i := range r.found {
 		r.found[i] = found{counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}, w.number()}
 	}
+}
+
+// stored reads counters as they were stored, a line each, and brings them to then. It
+// returns false if they cannot be.
+func (r *outcome) stored(takes []store.Take, lines string) bool {
+	r.found = make([]found, len(takes))
+	for i := range takes {
+		line, rest, more := strings.Cut(lines, "\n")
+		if more == (i == len(takes)-1) {
+			return false
+		}
+		lines = rest
+		f := &r.found[i]
+		if line != "" {
+			w := words{rest: line}
+			f.State = counter.State{Start: w.number(), Used: w.number(), Prev: w.number()}
+			_ = w.number() // for how long it says anything
+			for w.rest != "" && !w.bad {
+				deadline, n := w.number(), w.number()
+				if deadline <= r.then {
+					continue
+				}
+				f.held = counter.Add(f.held, n)
+				if r.lapse == 0 || deadline < r.lapse {
+					r.lapse = deadline
+				}
+			}
+			if w.bad {
+				return false
+			}
+		}
+		f.Roll(takes[i].Rule, r.then)
+	}
+	return true
 }
 
 // words reads a reply, which is numbers and words with a space between any two.

@@ -25,6 +25,8 @@ type vendorClient struct {
 	// but for those of Vercel's, which have as many as Retries says.
 	Patient bool `json:"patient,omitempty"`
 	Retries int  `json:"retries,omitempty"`
+	// Within bounds each call, in milliseconds; one that takes longer fails as "late".
+	Within int64 `json:"within,omitempty"`
 	// Signed clients of AWS sign their requests, and send the key besides.
 	Signed bool `json:"signed,omitempty"`
 }

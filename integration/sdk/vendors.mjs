@@ -2,25 +2,32 @@
 // {"<client>": {"<call>": {ok} or {error}}}. The argument says which clients, and how
 // they are made: {"<client>": {vendor, url, key, free, only, …}}; what else it has goes
 // to the vendor's client. With `free` also calls that cost nothing are made; `only`
-// names one call, which is made `times` times.
+// names one call, which is made `times` times, and `within` bounds the milliseconds that
+// each call may take before nobody waits for it any more.
 import { report } from './clients.mjs';
 
-async function attempt(call, described) {
+const late = Symbol('late');
+
+async function attempt(call, described, within) {
   try {
-    return { ok: await call() };
+    if (!within) {
+      return { ok: await call() };
+    }
+    const ok = await Promise.race([call(), new Promise((end) => setTimeout(end, within, late))]);
+    return ok === late ? { error: { class: 'late' } } : { ok };
   } catch (error) {
     return { error: { ...described(error), text: String(error) } };
   }
 }
 
-async function run({ vendor, free, only, times = 1, ...options }) {
+async function run({ vendor, free, only, times = 1, within, ...options }) {
   const { connect, described } = await import(`./vendors/${vendor}.mjs`);
   const made = connect(options);
   const calls = { ...made.calls, ...(free ? made.free : {}) };
   const ended = {};
   for (const name of only ? [only] : Object.keys(calls)) {
     for (let i = 1; i <= times; i++) {
-      ended[times > 1 ? `${name} ${i}` : name] = await attempt(calls[name], described);
+      ended[times > 1 ? `${name} ${i}` : name] = await attempt(calls[name], described, within);
     }
   }
   return ended;
@@ -33,3 +40,4 @@ await Promise.all(
   }),
 );
 report(results);
+process.stdout.write('', () => process.exit()); // though calls may be waiting

@@ -3,12 +3,12 @@ import { ApiError, GoogleGenAI } from '@google/genai';
 
 import { listed, question } from './common.mjs';
 
-export function connect({ url, key }) {
+export function connect({ url, key, patient }) {
   const ai = new GoogleGenAI({ apiKey: key, httpOptions: { baseUrl: `${url}/google` } });
   const model = 'gemini-2.5-flash';
   const params = { model, contents: question, config: { maxOutputTokens: 64 } };
   const interaction = { model, input: question };
-  const once = { maxRetries: 0 };
+  const once = patient ? {} : { maxRetries: 0 };
   return {
     calls: {
       'generate': () => whole(ai.models.generateContent(params)),

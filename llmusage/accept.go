@@ -1,6 +1,7 @@
 package llmusage
 
 import (
+	"math"
 	"mime"
 	"strconv"
 	"strings"
@@ -43,7 +44,7 @@ func quality(fields, kind, subtype string) float64 {
 		}
 		weight := 1.0
 		if s, ok := params["q"]; ok {
-			if weight, err = strconv.ParseFloat(s, 64); err != nil || !(weight >= 0 && weight <= 1) {
+			if weight, err = strconv.ParseFloat(s, 64); err != nil || math.IsNaN(weight) || weight < 0 || weight > 1 {
 				continue
 			}
 		}

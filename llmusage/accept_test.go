@@ -1,6 +1,7 @@
 package llmusage
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -42,7 +43,7 @@ func FuzzAccept(f *testing.F) {
 	f.Add("*/*;q=1e-3", "a/b;c=\",\"")
 	f.Fuzz(func(t *testing.T, one, two string) {
 		for _, subtype := range []string{"html", "plain"} {
-			if q := quality(one+","+two, "text", subtype); !(q >= 0 && q <= 1) {
+			if q := quality(one+","+two, "text", subtype); math.IsNaN(q) || q < 0 || q > 1 {
 				t.Errorf("%q, %q: quality %v", one, two, q)
 			}
 		}

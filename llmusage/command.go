@@ -128,8 +128,8 @@ func (p *printer) text() (string, error) {
 	return render(rows, p.look, p.now()), nil
 }
 
-// clear takes a terminal back to an empty page.
-const clear = "\x1b[H\x1b[2J\x1b[3J"
+// emptied takes a terminal back to an empty page.
+const emptied = "\x1b[H\x1b[2J\x1b[3J"
 
 // watch prints the table until writing fails. Once there has been one, a gateway that is
 // away is told and waited for.
@@ -143,7 +143,7 @@ func (p *printer) watch(every time.Duration, sleep func(time.Duration)) error {
 			text = "Error: " + plain(strings.TrimSpace(err.Error())) + "\n"
 		}
 		if p.look.terminal {
-			text = clear + text
+			text = emptied + text
 		}
 		if _, err := io.WriteString(p.out, text); err != nil {
 			return err

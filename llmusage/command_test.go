@@ -147,7 +147,7 @@ func TestWatchGoesOn(t *testing.T) {
 	if !errors.Is(err, errFull) || len(slept) != 3 || slept[0] != time.Minute {
 		t.Errorf("got %v after %v", err, slept)
 	}
-	if got := out.text.String(); strings.Count(got, clear) != 3 || strings.Count(got, "CONSUMER") != 2 || strings.Count(got, "Error: ") != 1 {
+	if got := out.text.String(); strings.Count(got, emptied) != 3 || strings.Count(got, "CONSUMER") != 2 || strings.Count(got, "Error: ") != 1 {
 		t.Errorf("got %q", got)
 	}
 

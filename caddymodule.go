@@ -16,8 +16,8 @@
 //   - admin.api.llm_keys: the keys that are issued at run time, there too, for which
 //     there is the command llm-key.
 //
-// The Caddyfile has a directive more, llm_limits, which stands for several handlers, and
-// the command line a command, llm-ui.
+// The Caddyfile has a directive more, llm_limits, which stands for several handlers. The
+// command llm-ui serves the operator's page.
 package llmlimits
 
 import (

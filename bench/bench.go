@@ -82,7 +82,7 @@ func (b *bench) start(s *Scenario, site Site, name string) (*gateway, error) {
 	if s.Redis {
 		o.Redis = b.redis
 	}
-	if s.Consumers > 1 {
+	if s.Consumers > 1 && s.Consumers <= server.MostKeys {
 		o.KeysFile = filepath.Join(b.dir, fmt.Sprintf("keys-%d.json", s.Consumers))
 		if err := server.WriteKeys(o.KeysFile, s.Consumers); err != nil {
 			return nil, err
@@ -174,7 +174,6 @@ const warmth = time.Second
 // look cheaper by more than what is to be measured. memory is what a stream takes more at
 // the first of them, in bytes.
 func (b *bench) warm(s *Scenario, l *load.Load, both [2]*gateway) (memory float64, err error) {
-	warmth := warmth
 	var busy, idle [2]uint64
 	for i, g := range both {
 		if s.Events == 0 {
@@ -182,9 +181,6 @@ func (b *bench) warm(s *Scenario, l *load.Load, both [2]*gateway) (memory float6
 				return 0, err
 			}
 			continue
-		}
-		if err := l.Warm(&g.Server, 0); err != nil { // connections stay
-			return 0, err
 		}
 		a, err := g.Do(server.Order{Collect: true})
 		if err != nil {

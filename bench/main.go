@@ -7,7 +7,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"log"
 	"os"
 	"regexp"
 
@@ -15,8 +14,6 @@ import (
 )
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("bench: ")
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case roleProvider:
@@ -54,7 +51,8 @@ func main() {
 // exit ends the process.
 func exit(err error) {
 	if err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, "bench:", err) // Caddy takes over package log
+		os.Exit(1)
 	}
 	os.Exit(0)
 }

@@ -94,12 +94,16 @@ func (s Site) Caddyfile(o *Options) string {
 	if o.AccessLog {
 		log = "\tlog {\n\t\toutput discard\n\t}\n"
 	}
+	site := string(s)
+	if o.Consumers > server.MostKeys {
+		site = strings.ReplaceAll(site, "consumer_based", "key {header."+server.ConsumerHeader+"}")
+	}
 	seed := ""
 	if o.Consumers > 1 {
 		seed = "\trespond " + server.SeedPath + " 200\n"
 	}
 	return "{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n\tlog {\n\t\toutput discard\n\t\tlevel WARN\n\t}\n" + order + llm + "}\n\n" +
 		"http://:" + server.Port + " {\n\tbind 127.0.0.1\n" + log +
-		"\t" + strings.ReplaceAll(string(s), string(Keys), keys) + "\n" + seed +
+		"\t" + strings.ReplaceAll(site, string(Keys), keys) + "\n" + seed +
 		"\t" + o.Ends + "\n}\n"
 }

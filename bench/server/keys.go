@@ -7,8 +7,18 @@ import (
 	"os"
 )
 
-// Key is the API key of a consumer. Only its last digits differ.
-func Key(consumer int) string { return fmt.Sprintf("sk-bench-000000000000000000000000-%07d", consumer) }
+// MostKeys is how many consumers have keys of their own. A keys file holds some 500,000 at
+// most; where there are more, they are told apart by ConsumerHeader.
+const MostKeys = 100_000
+
+// ConsumerHeader says who calls where there are more consumers than keys.
+const ConsumerHeader = "X-Bench-Consumer"
+
+// Key is the API key of a consumer. Only the digits at its end differ; nothing else in it
+// looks like them.
+func Key(consumer int) string {
+	return fmt.Sprintf("sk-bench-f3a9c1d27b5e48a6c9d1e7b2-%07d", consumer)
+}
 
 // WriteKeys writes a file of keys, one for each of so many consumers.
 func WriteKeys(path string, consumers int) error {

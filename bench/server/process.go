@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ type Process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines *bufio.Scanner
+	says  bytes.Buffer // on the standard error; of interest if something goes wrong
 }
 
 // Start starts this program anew with other arguments, which must lead it to [Caddy] or
@@ -30,8 +32,8 @@ func Start(dir string, args ...string) (*Process, error) {
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
-	cmd.Stderr = os.Stderr
 	p := &Process{cmd: cmd}
+	cmd.Stderr = &p.says
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -82,5 +84,8 @@ func (p *Process) CPU() (time.Duration, error) { return processCPU(p.cmd.Process
 // Stop ends the process.
 func (p *Process) Stop() error {
 	_ = p.in.Close()
-	return p.cmd.Wait()
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("running a server: %w:\n%s", err, p.says.Bytes())
+	}
+	return nil
 }

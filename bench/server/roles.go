@@ -1,11 +1,14 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -77,20 +80,39 @@ func seed(consumers int) error {
 	if err != nil {
 		return err
 	}
+	var wg sync.WaitGroup
+	workers := runtime.GOMAXPROCS(0)
+	errs := make([]error, workers)
 	for _, srv := range app.(*caddyhttp.App).Servers {
-		for i := range consumers {
-			r, err := http.NewRequest(http.MethodGet, "http://bench"+SeedPath, http.NoBody)
-			if err != nil {
-				return err
-			}
-			r.Header.Set("Authorization", "Bearer "+Key(i))
-			r.RemoteAddr = "127.0.0.1:1"
-			w := &sink{header: http.Header{}}
-			srv.ServeHTTP(w, r)
-			if w.status != http.StatusOK {
-				return fmt.Errorf("seeding consumer %d: answered with %d", i, w.status)
-			}
+		for w := range workers {
+			wg.Go(func() {
+				for i := w; i < consumers && errs[w] == nil; i += workers {
+					errs[w] = seedOne(srv, i, consumers > MostKeys)
+				}
+			})
 		}
+		wg.Wait()
+	}
+	return errors.Join(errs...)
+}
+
+// seedOne has one consumer counted, who has no key of its own if there are many.
+func seedOne(srv *caddyhttp.Server, consumer int, many bool) error {
+	r, err := http.NewRequest(http.MethodGet, "http://bench"+SeedPath, http.NoBody)
+	if err != nil {
+		return err
+	}
+	key := consumer
+	if many {
+		key = 0
+	}
+	r.Header.Set("Authorization", "Bearer "+Key(key))
+	r.Header.Set(ConsumerHeader, fmt.Sprintf("%07d", consumer))
+	r.RemoteAddr = "127.0.0.1:1"
+	w := &sink{header: http.Header{}}
+	srv.ServeHTTP(w, r)
+	if w.status != http.StatusOK {
+		return fmt.Errorf("seeding consumer %d: answered with %d", consumer, w.status)
 	}
 	return nil
 }

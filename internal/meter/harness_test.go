@@ -270,9 +270,7 @@ func newLoggingGateway(t testing.TB, handlers, errors []object, file string) *ga
 	server := object{
 		"listen": []string{"127.0.0.1:0"}, "automatic_https": object{"disable": true},
 		"routes": []object{{"handle": append([]object{logged}, handlers...)}},
-	}
-	if file != "" {
-		server["logs"] = object{}
+		"logs":   object{}, // to the default log, unless there is a file
 	}
 	if errors != nil {
 		server["errors"] = object{"routes": []object{{"handle": errors}}}

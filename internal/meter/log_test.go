@@ -180,3 +180,17 @@ func TestLogNeedsNoAccessLog(t *testing.T) {
 	}
 	l.wait(t)
 }
+
+func TestWithoutAnAccessLogNoEntryIsMade(t *testing.T) {
+	m := New()
+	l := newLimiter(m, "l")
+	r := newRequest(http.MethodPost, chatPath, plainBody)
+	r = r.WithContext(context.WithValue(r.Context(), caddyhttp.ServerCtxKey, new(caddyhttp.Server)))
+	if err := serve(httptest.NewRecorder(), r, answer(200, document, chatAnswer), l); err != nil {
+		t.Fatal(err)
+	}
+	l.wait(t)
+	if call, _ := caddyhttp.GetVar(r.Context(), callVar).(*Call); call == nil || call.line != nil {
+		t.Errorf("got the call %p, want one without an entry", call)
+	}
+}

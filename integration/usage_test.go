@@ -170,10 +170,20 @@ func TestUsageOfOthersIsNotTold(t *testing.T) {
 		}
 	}
 	for _, header := range [][2]string{
-		{"X-Wso2-Application-Id", "app-b"}, {"X-Application", "app-b"}, {"X-Consumer", "app-b"}, {"X-Key-Id", "b"},
-		{"X-Forwarded-User", "b"}, {"X-Http-Method-Override", "DELETE"}, {"X-Original-Url", "/llm/usage?consumer=app-b"},
-		{"X-Rewrite-Url", "/llm/usage?consumer=app-b"}, {"Forwarded", "for=127.0.0.1"}, {"X-Forwarded-For", "127.0.0.1"},
-		{"Origin", "http://evil.test"}, {"Cookie", "consumer=app-b"}, {"If-None-Match", "*"}, {"Range", "bytes=0-10"},
+		{"X-Wso2-Application-Id", "app-b"},
+		{"X-Application", "app-b"},
+		{"X-Consumer", "app-b"},
+		{"X-Key-Id", "b"},
+		{"X-Forwarded-User", "b"},
+		{"X-Http-Method-Override", "DELETE"},
+		{"X-Original-Url", "/llm/usage?consumer=app-b"},
+		{"X-Rewrite-Url", "/llm/usage?consumer=app-b"},
+		{"Forwarded", "for=127.0.0.1"},
+		{"X-Forwarded-For", "127.0.0.1"},
+		{"Origin", "http://evil.test"},
+		{"Cookie", "consumer=app-b"},
+		{"If-None-Match", "*"},
+		{"Range", "bytes=0-10"},
 	} {
 		for _, accept := range []string{"*/*", "text/html"} {
 			a := g.askUsage("GET", keyA, header[0], header[1], "Accept", accept)

@@ -38,9 +38,15 @@ const (
 func render(rows []counter, l look, now time.Time) string {
 	taken := make([]int64, len(rows))
 	cols := []*column{
-		{title: "CONSUMER", least: 8}, {title: "INSTANCE", least: 8, drop: 4}, {title: "RULE", least: 16},
-		{title: "USED", right: true}, {title: "RESERVED", right: true, drop: 3}, {title: "LIMIT", right: true},
-		{title: "", least: barLeast, drop: 2}, {title: "", right: true}, {title: "RESETS IN", drop: 1},
+		{title: "CONSUMER", least: 8},
+		{title: "INSTANCE", least: 8, drop: 4},
+		{title: "RULE", least: 16},
+		{title: "USED", right: true},
+		{title: "RESERVED", right: true, drop: 3},
+		{title: "LIMIT", right: true},
+		{title: "", least: barLeast, drop: 2},
+		{title: "", right: true},
+		{title: "RESETS IN", drop: 1},
 	}
 	reserved := false
 	for i := range rows {

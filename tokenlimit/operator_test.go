@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/caddyserver/caddy/v2/modules/logging"
+
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
 )
 

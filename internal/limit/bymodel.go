@@ -41,10 +41,10 @@ func metSlot(e store.Entity, normal, exact string) slot {
 	name := bounded(normal)
 	if c := acquainted.look(e); c != nil {
 		if own, full := c.knows(name, time.Now()); full && !own {
-			return slot{other: true}
+			name = otherModels
 		}
 	}
-	return slot{model: name, other: normal == otherModels}
+	return slot{model: name, other: name == otherModels}
 }
 
 // RuleOfID implements llmapp.RulesByModel.
@@ -72,7 +72,11 @@ func (ru *rule) ofID(id string) *rule {
 		return nil
 	}
 	model, own := strings.CutPrefix(rest, "=")
-	if !own && rest != "~" {
+	switch {
+	case own:
+	case rest == "~":
+		model = otherModels
+	default:
 		return nil
 	}
 	for _, of := range ru.block.rulesFor(slot{model: model, other: !own}) {

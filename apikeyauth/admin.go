@@ -123,7 +123,7 @@ func (*Admin) list(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	for name := range q {
 		if name != "after" {
-			return apiError(http.StatusBadRequest, errors.New("the one parameter that there is is after: list only keys whose ids are after it"))
+			return apiError(http.StatusBadRequest, errors.New("there is one parameter, after: it lists only keys whose ids are after it"))
 		}
 	}
 	keys, err := in.keys.List(r.Context(), q.Get("after"), pageSize+1)

@@ -29,28 +29,28 @@ var storedID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // key checks the request and makes a key of it that lacks only its hash. Errors name
 // the field.
-func (req *keyRequest) key(now time.Time) (store.Key, error) {
+func (q *keyRequest) key(now time.Time) (store.Key, error) {
 	k := store.Key{
-		ID: req.ID, Application: req.Application, Group: req.Group, Models: req.Models,
-		Disabled: req.Disabled, Created: now.Truncate(time.Millisecond),
+		ID: q.ID, Application: q.Application, Group: q.Group, Models: q.Models,
+		Disabled: q.Disabled, Created: now.Truncate(time.Millisecond),
 	}
 	if k.ID == "" {
 		k.ID = apikey.NewID()
 	}
-	if err := checkPublic(req); err != nil {
+	if err := checkPublic(q); err != nil {
 		return k, err
 	}
 	if !storedID.MatchString(k.ID) {
 		return k, errors.New(`id must be letters, digits, ".", "_" and "-", 1 to 128 of them, the first a letter or a digit`)
 	}
-	if req.Expires != "" {
+	if q.Expires != "" {
 		var err error
-		if k.Expires, err = parseTime("expires", req.Expires); err != nil {
+		if k.Expires, err = parseTime("expires", q.Expires); err != nil {
 			return k, err
 		}
 		k.Expires = k.Expires.Truncate(time.Millisecond)
 		if !now.Before(k.Expires) {
-			return k, fmt.Errorf("expires %q is over already", req.Expires)
+			return k, fmt.Errorf("expires %q is over already", q.Expires)
 		}
 	}
 	_, err := grantOf(&k)
@@ -83,11 +83,11 @@ const (
 	graceMost = 90 * 24 * time.Hour
 )
 
-func (req *rotateRequest) grace() (time.Duration, error) {
-	if req.Grace == nil {
+func (q *rotateRequest) grace() (time.Duration, error) {
+	if q.Grace == nil {
 		return defaultGrace, nil
 	}
-	return parseGrace(*req.Grace)
+	return parseGrace(*q.Grace)
 }
 
 func parseGrace(s string) (time.Duration, error) {

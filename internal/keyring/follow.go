@@ -92,11 +92,15 @@ func (r *Ring[T]) sync(keys store.Keys) error {
 			r.o.OnReread(r.rereads)
 		}
 	}
-	st := newState[T]()
-	if _, err := r.catchUp(keys, st); err != nil {
+	// What a slow store has told before it failed needs not be read again.
+	if r.partial == nil {
+		r.partial = newState[T]()
+	}
+	if _, err := r.catchUp(keys, r.partial); err != nil {
 		return err
 	}
-	r.state.Store(st)
+	r.state.Store(r.partial)
+	r.partial = nil
 	return nil
 }
 

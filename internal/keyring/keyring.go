@@ -23,7 +23,7 @@ const (
 	// leastApart is how long it is left alone, at least, whoever wants to know more.
 	leastApart = 100 * time.Millisecond
 	// page is how many keys are read at a time.
-	page = 1000
+	page = 500
 	// patience bounds the reading of a page, beyond what the store allows itself.
 	patience = 10 * time.Second
 	// rereadApart is how long it takes, at least, from one time that all keys are read
@@ -64,15 +64,16 @@ type Ring[T comparable] struct {
 	synced atomic.Pointer[time.Time]
 	away   atomic.Bool
 
-	start, end sync.Once
-	wake       chan struct{}
-	stop       context.CancelFunc
-	stopping   context.Context
-	done       chan struct{}
+	start    sync.Once
+	wake     chan struct{}
+	stop     context.CancelFunc
+	stopping context.Context
+	done     chan struct{}
 
 	mu   sync.Mutex
 	next *round // the next time that the store is asked
 
+	partial *state[T] // what has been read of all keys so far, nil otherwise
 	reread  time.Time // when all keys were read again last, of the wall clock
 	rereads int       // how many times in a row
 }

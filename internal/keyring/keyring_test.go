@@ -119,7 +119,7 @@ func TestChangesActWithinTheIntervalWithoutBeingAskedFor(t *testing.T) {
 
 		until := time.Now().Add(time.Hour)
 		k.Previous, k.Until, k.Hash = k.Hash, until, apikey.Hash("new")
-		k = put(t, b, k)
+		put(t, b, k)
 		put(t, b, key("b"))
 		time.Sleep(defaultEvery)
 		synctest.Wait()

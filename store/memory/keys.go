@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -119,7 +120,7 @@ func (k *Keys) put(key store.Key) (int64, error) {
 	expected := key.Revision
 	key.Deleted = false
 	switch {
-	case old != nil && string(old.Record()) == string(key.Record()):
+	case old != nil && bytes.Equal(old.Record(), key.Record()):
 		return old.Revision, nil
 	case expected == 0 && old != nil:
 		return 0, store.ErrKeyTaken

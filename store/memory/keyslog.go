@@ -22,7 +22,7 @@ const (
 // milliseconds, 0 if it was not), and the key's own record, or its id if it was
 // deleted. The last one of an id holds.
 
-func (k *Keys) appendRecord(b []byte, id string) []byte {
+func (k *Keys) record(id string) (b []byte) {
 	if key := k.byID[id]; key != nil {
 		b = binary.AppendVarint(b, key.Revision)
 		b = binary.AppendVarint(b, 0)
@@ -63,7 +63,7 @@ func (k *Keys) write(id string) error {
 		return nil
 	}
 	k.mu.RLock()
-	record := k.appendRecord(nil, id)
+	record := k.record(id)
 	live := len(k.byID) + len(k.gone)
 	k.mu.RUnlock()
 	err := k.log.Append(record)
@@ -114,10 +114,10 @@ func (k *Keys) rewrite(l *appendlog.Log) error {
 	k.mu.RLock()
 	records := make([][]byte, 0, len(k.byID)+len(k.gone))
 	for id := range k.byID {
-		records = append(records, k.appendRecord(nil, id))
+		records = append(records, k.record(id))
 	}
 	for id := range k.gone {
-		records = append(records, k.appendRecord(nil, id))
+		records = append(records, k.record(id))
 	}
 	k.mu.RUnlock()
 	w, err := l.Rewrite()

@@ -104,7 +104,7 @@ func (f *keysFixture) lacks(hashes ...store.KeyHash) {
 	}
 }
 
-// instants are whole milliseconds, as far as a store tells them apart.
+// expiry is an instant in whole milliseconds, finer than which no store tells them apart.
 var expiry = time.Date(2031, 2, 3, 4, 5, 6, 789e6, time.UTC)
 
 func testKeyFields(f *keysFixture) {

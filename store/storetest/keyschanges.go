@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +167,7 @@ func testKeysTrace(f *keysFixture) {
 					want = store.ErrKeyTaken
 				}
 				revision, err := f.keys.Put(ctx, k)
-				if there && string(old.Record()) == string(k.Record()) {
+				if there && bytes.Equal(old.Record(), k.Record()) {
 					want = nil
 				}
 				if !errors.Is(err, want) {

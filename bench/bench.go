@@ -182,6 +182,10 @@ func (b *bench) warm(s *Scenario, l *load.Load, both [2]*gateway) (memory float6
 			}
 			continue
 		}
+		// what is made once, with the first calls, is no part of a stream
+		if err := l.Warm(&g.Server, 0); err != nil {
+			return 0, err
+		}
 		a, err := g.Do(server.Order{Collect: true})
 		if err != nil {
 			return 0, err

@@ -30,8 +30,8 @@ import (
 	_ "github.com/llmlimits/caddy-llm-limits/llmcost"
 	_ "github.com/llmlimits/caddy-llm-limits/llmlimits"
 	_ "github.com/llmlimits/caddy-llm-limits/llmretry"
-	_ "github.com/llmlimits/caddy-llm-limits/llmusage"
 	_ "github.com/llmlimits/caddy-llm-limits/llmui"
+	_ "github.com/llmlimits/caddy-llm-limits/llmusage"
 	_ "github.com/llmlimits/caddy-llm-limits/tokenlimit"
 )
 

@@ -47,13 +47,6 @@ func (c charge) priced() charge {
 	return c
 }
 
-func (c charge) plus(o charge) charge {
-	return charge{
-		c.requests + o.requests, c.input + o.input, c.cacheRead + o.cacheRead, c.cacheWrite + o.cacheWrite,
-		c.output + o.output, c.cost + o.cost,
-	}
-}
-
 // counter is what one limiter counts, of whom and of which model.
 type counter struct{ instance, rule, consumer, model string }
 

@@ -40,7 +40,6 @@ type soak struct {
 	fleet    *fleet
 	provider *httptest.Server
 	replicas []*replica
-	configs  []string // how each finds Redis
 	proxies  []*redistest.Proxy
 	callers  []*soakCaller
 	ledger   ledger
@@ -218,8 +217,8 @@ func (s *soak) send(ctx context.Context, r *replica, p *plan) (status int, err e
 	for range 20 {
 		var resp *http.Response
 		if resp, err = s.request(ctx, r, p); err == nil {
-			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close() // it has been read
 			if err == nil && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests && p.ending != failed {
 				err = fmt.Errorf("%s", text)
 			}

@@ -6,9 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/caddyserver/caddy/v2"
+	"pgregory.net/rapid"
 )
 
 // poisoned is an upstream that fails with one consumer, and with all while it is down.

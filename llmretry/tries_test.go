@@ -252,7 +252,7 @@ func TestOutsideSeesTheAttemptThatServed(t *testing.T) {
 		want  string
 	}{
 		{"the last", steps(replies(503, ""), replies(200, sixty)), "2"},
-		{"the answer that was kept", steps(replies(503, ""), refuses, refuses), "1"},
+		{"the answer that was kept", steps(replies(503, ""), refuses), "1"},
 		{"the last error", steps(refuses), "3"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -301,7 +301,7 @@ func TestPlacesAreChecked(t *testing.T) {
 		{"behind a limiter", keys + "route {\n" + limiter + "llm_usage\n}\n" + provider, "llm_usage stands behind a limiter"},
 		{"before api_key_auth", "route {\nllm_usage\n" + keys + limiter + "}\n" + provider, "llm_usage stands before api_key_auth"},
 		{"behind a responder", "route {\n" + keys + "respond ok\nllm_usage\n}\n", "llm_usage stands behind static_response"},
-		{"an unknown instance", keys + "llm_usage {\ninstances palce\n}\n" + limiter + provider, `llm_usage: there is no instance "palce"; there are place`},
+		{"an unknown instance", keys + "llm_usage {\ninstances plaza\n}\n" + limiter + provider, `llm_usage: there is no instance "plaza"; there are place`},
 		{"a shared instance", keys + "llm_usage {\ninstances all\n}\ntoken_limit all {\nlimit 1 requests per day\n}\n" + provider, `llm_usage: all callers share the counter of instance "all"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

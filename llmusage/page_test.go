@@ -19,7 +19,7 @@ func TestThePageMayUseItsStyleAndNothingElse(t *testing.T) {
 	g := start(t, "llm_usage\ntoken_limit style {\nconsumer_based\nlimit 100 requests per day\n}\n")
 	w := g.do("GET", "/llm/usage", keyA, "", "Accept", "text/html")
 	m := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(w.Body.String())
-	if m == nil || !strings.Contains(m[1], "--ink") {
+	if len(m) != 2 || !strings.Contains(m[1], "--ink") {
 		t.Fatalf("no style in %s", w.Body)
 	}
 	sum := sha256.Sum256([]byte(m[1]))

@@ -82,7 +82,6 @@ func grouped(digits string) string {
 // wait is a duration in one or two units, rounded up, so that who waits so long does not
 // come too early.
 func wait(d time.Duration) string {
-	const day = 24 * time.Hour
 	s := int64((d + time.Second - 1) / time.Second)
 	up := func(unit time.Duration) int64 { u := int64(unit / time.Second); return (s + u - 1) / u }
 	switch {

@@ -24,8 +24,8 @@ const (
 	// it counts fewer than its elders, and of other sizes less than in proportion.
 	newSquareMedium = 1784
 	newSquareHigh   = 7034
-	square       = 1024 * 1024 // pixels
-	largest      = 1536 * 1024 // pixels of the largest that is made unless one is named
+	square          = 1024 * 1024 // pixels
+	largest         = 1536 * 1024 // pixels of the largest that is made unless one is named
 
 	// tokensPerSpoken is how many tokens of sound speak a byte of text. OpenAI puts
 	// gpt-4o-mini-tts at $0.015 a minute and at $12 for a million tokens: 1,250 tokens a

@@ -113,13 +113,19 @@ func (g *gateway) stop() error {
 // measure runs a scenario.
 func (b *bench) measure(s *Scenario) (f *figures, err error) {
 	var both [2]*gateway
+	defer func() {
+		for _, g := range both {
+			if g != nil {
+				err = errors.Join(err, g.stop())
+			}
+		}
+	}()
 	for i, site := range []Site{s.Site, s.Against} {
 		g, err := b.start(s, site, string(rune('a'+i)))
 		if err != nil {
 			return nil, err
 		}
 		both[i] = g
-		defer func() { err = errors.Join(err, g.stop()) }()
 	}
 	l := s.load(b.times)
 	f = new(figures)
@@ -195,7 +201,7 @@ func (b *bench) warm(s *Scenario, l *load.Load, both [2]*gateway) (memory float6
 		go func() { done <- l.Warm(&g.Server, 0) }()
 		time.Sleep(time.Duration(s.Events) * s.Pace / 2)
 		a, err = g.Do(server.Order{Collect: true})
-		if err = errors.Join(err, <-done); err != nil {
+		if err := errors.Join(err, <-done); err != nil {
 			return 0, err
 		}
 		busy[i] = a.Heap + a.Stacks

@@ -18,7 +18,7 @@ line names it; in brackets, what 80 of 100 pairs of turns lie between.
   CPU     processor time of the server's process for a call, by that of the other
   added   the same, in microseconds more
   p50 p99 latency; of streams, to the first event
-  calls   calls in a second
+  calls   how many in a second
   allocs  allocations for a call more than at the other, and their bytes
   event   of streams: processor time for an event more
   memory  of streams: heap and stacks of a stream under way more

@@ -15,11 +15,10 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	// What the Caddyfiles of benchmarks are made of.
-	_ "github.com/caddyserver/caddy/v2/modules/standard"
-	_ "github.com/mholt/caddy-ratelimit"
+	_ "github.com/caddyserver/caddy/v2/modules/standard" // what benchmarks' Caddyfiles are made of
+	_ "github.com/mholt/caddy-ratelimit"                 // to compare with
 
-	_ "github.com/llmlimits/caddy-llm-limits"
+	_ "github.com/llmlimits/caddy-llm-limits" // what is measured
 	"github.com/llmlimits/caddy-llm-limits/bench/provider"
 )
 
@@ -123,8 +122,13 @@ type sink struct {
 	status int
 }
 
-func (s *sink) Header() http.Header    { return s.header }
+// Header implements http.ResponseWriter.
+func (s *sink) Header() http.Header { return s.header }
+
+// WriteHeader implements http.ResponseWriter.
 func (s *sink) WriteHeader(status int) { s.status = status }
+
+// Write implements http.ResponseWriter. It forgets what it is given.
 func (s *sink) Write(p []byte) (int, error) {
 	if s.status == 0 {
 		s.status = http.StatusOK

@@ -14,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
 	_ "github.com/caddyserver/caddy/v2/modules/standard" // what benchmarks' Caddyfiles are made of
 	_ "github.com/mholt/caddy-ratelimit"                 // to compare with
 

@@ -160,6 +160,9 @@ func (*Admin) issue(w http.ResponseWriter, r *http.Request) error {
 	if at, taken := in.stated(k.ID); taken {
 		return apiError(http.StatusConflict, fmt.Errorf("id %q is already that of %v", k.ID, at))
 	}
+	if in.ring.Emptied() && !req.Anew {
+		return apiError(http.StatusServiceUnavailable, errEmptied)
+	}
 	secret := apikey.New()
 	k.Hash = apikey.Hash(secret)
 	switch _, err := in.keys.Put(r.Context(), k); {
@@ -224,7 +227,10 @@ func (*Admin) revoke(w http.ResponseWriter, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := in.keys.Delete(r.Context(), id); err != nil {
+	switch err := in.keys.Delete(r.Context(), id); {
+	case errors.Is(err, store.ErrNoKey) && in.ring.Emptied():
+		return apiError(http.StatusServiceUnavailable, errEmptied)
+	case err != nil:
 		return storeError(err)
 	}
 	in.settle(r.Context())
@@ -241,6 +247,10 @@ type instance struct {
 }
 
 var errNoKeysStore = errors.New("no api_key_auth of the running config has its keys in the store: write keys_store into its block")
+
+// errEmptied is the answer where one key more, or a key that there is not, would have the
+// keys forgotten that gateways still know.
+var errEmptied = errors.New(`the store has lost all keys, and those that gateways know work as long as key_cache says: restore the store, or issue a key with "anew" (llm-key new --anew), which ends all others at once`)
 
 // running is the store of the config that runs.
 func running() (*instance, error) {

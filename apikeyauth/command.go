@@ -48,10 +48,10 @@ type manager interface {
 }
 
 func newCommand() *cobra.Command {
-	cmd := command("new [--id <id>] [--application <app>] [--group <name>] [--models <glob>,...] [--expires <time>]", "Issues a key",
+	cmd := command("new [--id <id>] [--application <app>] [--group <name>] [--models <glob>,...] [--expires <time>] [--anew]", "Issues a key",
 		cobra.NoArgs, func(cmd *cobra.Command, m manager, _ string) error {
 			fl := caddycmd.Flags{FlagSet: cmd.Flags()}
-			req := &keyRequest{ID: fl.String("id"), Application: fl.String("application"), Group: fl.String("group"), Expires: fl.String("expires")}
+			req := &keyRequest{ID: fl.String("id"), Application: fl.String("application"), Group: fl.String("group"), Expires: fl.String("expires"), Anew: fl.Bool("anew")}
 			if cmd.Flags().Changed("models") {
 				models, err := cmd.Flags().GetStringSlice("models")
 				if err != nil {
@@ -70,6 +70,7 @@ func newCommand() *cobra.Command {
 	cmd.Flags().String("group", "", "The application's group")
 	cmd.Flags().StringSlice("models", nil, "Globs of the models that it may use, or none (all if omitted)")
 	cmd.Flags().String("expires", "", "When it stops working: a date or an RFC 3339 time (never if omitted)")
+	cmd.Flags().Bool("anew", false, "Begin again with this key, in a store that has lost all keys")
 	return cmd
 }
 

@@ -22,6 +22,8 @@ type keyRequest struct {
 	Models      Models `json:"models,omitzero"`
 	Expires     string `json:"expires,omitempty"`
 	Disabled    bool   `json:"disabled,omitempty"`
+	// Anew has a store that has lost all keys begin again with this one.
+	Anew bool `json:"anew,omitempty"`
 }
 
 // storedID is what ids of issued keys look like: they stand in paths of URLs.

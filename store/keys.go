@@ -91,6 +91,9 @@ type KeyChanges struct {
 	Keys []Key
 	// Sum is over all keys that the store has now. See AddRevision.
 	Sum int64
+	// Last is the highest revision that the store has ever given, 0 if it has never had
+	// a key. To a reader who has some, 0 means that the store has lost all.
+	Last int64
 }
 
 // revisions are below it.

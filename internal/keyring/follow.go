@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -10,28 +11,46 @@ import (
 // run follows the store until the ring is closed.
 func (r *Ring[T]) run(keys store.Keys) {
 	defer close(r.done)
-	var since time.Time // the store is away since
+	var t teller
 	for {
 		began := time.Now()
 		err := r.round(keys)
 		if r.stopping.Err() != nil {
 			return
 		}
-		switch away := err != nil; {
-		case away && since.IsZero():
-			since = began
-			if r.o.OnAway != nil {
-				r.o.OnAway(err)
-			}
-		case !away && !since.IsZero():
-			if r.o.OnBack != nil {
-				r.o.OnBack(time.Since(since))
-			}
-			since = time.Time{}
-		}
+		t.tell(&r.o, began, err, r.Len())
 		if !r.pause(began) {
 			return
 		}
+	}
+}
+
+// teller tells of a store that is away, once.
+type teller struct {
+	since   time.Time // the store is away since
+	emptied bool
+}
+
+func (t *teller) tell(o *Options, began time.Time, err error, keys int) {
+	if err == nil {
+		if !t.since.IsZero() && o.OnBack != nil {
+			o.OnBack(time.Since(t.since))
+		}
+		*t = teller{}
+		return
+	}
+	first := t.since.IsZero()
+	if first {
+		t.since = began
+	}
+	switch {
+	case errors.Is(err, ErrEmptied):
+		if !t.emptied && o.OnEmptied != nil {
+			o.OnEmptied(keys)
+		}
+		t.emptied = true
+	case first && o.OnAway != nil:
+		o.OnAway(err)
 	}
 }
 
@@ -63,6 +82,7 @@ func (r *Ring[T]) round(keys store.Keys) error {
 	r.mu.Unlock()
 	at := r.o.Now()
 	rd.err = r.sync(keys)
+	r.emptied.Store(errors.Is(rd.err, ErrEmptied))
 	r.away.Store(rd.err != nil)
 	if rd.err == nil {
 		r.synced.Store(&at)
@@ -73,13 +93,17 @@ func (r *Ring[T]) round(keys store.Keys) error {
 
 // sync makes the ring like the store.
 func (r *Ring[T]) sync(keys store.Keys) error {
-	if st := r.state.Load(); st != nil {
-		same, err := r.catchUp(keys, st)
-		if err != nil || same {
-			if same {
-				r.rereads = 0
-			}
+	st := r.state.Load()
+	if st != nil {
+		seen, err := r.catchUp(keys, st)
+		switch {
+		case err != nil:
 			return err
+		case seen.Sum == st.sum:
+			r.rereads = 0
+			return nil
+		case st.lost(seen):
+			return ErrEmptied
 		}
 		// What was missed may be a key that works no more. But a store that disagrees
 		// with itself must not be read all the time.
@@ -92,21 +116,30 @@ func (r *Ring[T]) sync(keys store.Keys) error {
 			r.o.OnReread(r.rereads)
 		}
 	}
-	st := newState[T]()
-	if _, err := r.catchUp(keys, st); err != nil {
+	whole := newState[T]()
+	seen, err := r.catchUp(keys, whole)
+	switch {
+	case err != nil:
 		return err
+	case st != nil && st.lost(seen):
+		return ErrEmptied
 	}
-	r.state.Store(st)
+	r.state.Store(whole)
 	return nil
 }
 
-// catchUp takes in all that has changed, and tells whether the state has the same keys
-// then as the store.
-func (r *Ring[T]) catchUp(keys store.Keys, st *state[T]) (same bool, err error) {
+// lost tells whether a store that says so has lost all keys, of which there were some.
+func (st *state[T]) lost(seen store.KeyChanges) bool {
+	return seen.Last == 0 && st.count.Load() > 0
+}
+
+// catchUp takes in all that has changed, and returns what the store said last. If the
+// state has the same keys then, it has the same sum.
+func (r *Ring[T]) catchUp(keys store.Keys, st *state[T]) (seen store.KeyChanges, err error) {
 	for {
 		ch, err := r.changes(keys, st.since)
 		if err != nil {
-			return false, err
+			return ch, err
 		}
 		for i := range ch.Keys {
 			k := &ch.Keys[i]
@@ -115,7 +148,7 @@ func (r *Ring[T]) catchUp(keys store.Keys, st *state[T]) (same bool, err error) 
 			}
 		}
 		if len(ch.Keys) < page {
-			return st.sum == ch.Sum, nil
+			return ch, nil
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,12 +39,15 @@ type Options struct {
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 	// OnAway is told that the store does not answer any more, and OnBack that it does
-	// again. OnBad is told of a key that cannot be used, OnReread that all keys are read
-	// again and how many times in a row. One goroutine calls them. Nil is nobody.
-	OnAway   func(error)
-	OnBack   func(away time.Duration)
-	OnBad    func(id string, err error)
-	OnReread func(times int)
+	// again. OnEmptied is told that it does answer, but has lost all keys, and how many
+	// the ring goes on to have; until it has some the store is away, and then back. OnBad
+	// is told of a key that cannot be used, OnReread that all keys are read again and how
+	// many times in a row. One goroutine calls them. Nil is nobody.
+	OnAway    func(error)
+	OnBack    func(away time.Duration)
+	OnEmptied func(keys int)
+	OnBad     func(id string, err error)
+	OnReread  func(times int)
 }
 
 // Entry is what a secret leads to.
@@ -60,9 +64,10 @@ type Ring[T comparable] struct {
 	compile func(*store.Key) (T, error)
 	o       Options
 
-	state  atomic.Pointer[state[T]] // nil until all keys have been read
-	synced atomic.Pointer[time.Time]
-	away   atomic.Bool
+	state   atomic.Pointer[state[T]] // nil until all keys have been read
+	synced  atomic.Pointer[time.Time]
+	away    atomic.Bool
+	emptied atomic.Bool
 
 	start, end sync.Once
 	wake       chan struct{}
@@ -113,8 +118,13 @@ func (r *Ring[T]) Close() {
 // Loaded tells whether all keys have been read once.
 func (r *Ring[T]) Loaded() bool { return r.state.Load() != nil }
 
-// Away tells whether the store did not answer the last time it was asked.
+// Away tells whether the ring could not be made like the store the last time that it
+// was asked: it did not answer, or has lost all keys.
 func (r *Ring[T]) Away() bool { return r.away.Load() }
+
+// Emptied tells whether the store has lost all keys, which the ring still has. It has
+// not if they were deleted.
+func (r *Ring[T]) Emptied() bool { return r.emptied.Load() }
 
 // Age is how long ago the ring was like the store, at most.
 func (r *Ring[T]) Age() time.Duration {
@@ -162,5 +172,9 @@ func (r *Ring[T]) Refresh(ctx context.Context) error {
 		return errClosed
 	}
 }
+
+// ErrEmptied means that the store has lost all keys, as a server that restarts without
+// what it had written down.
+var ErrEmptied = fmt.Errorf("the store has lost all keys: %w", store.ErrUnavailable)
 
 var errClosed = errors.New("keys are not followed any more")

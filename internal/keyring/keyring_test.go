@@ -275,6 +275,81 @@ func TestWhatTheStoreHasLostIsLost(t *testing.T) {
 	})
 }
 
+// A store that has never had a key has lost those that the ring has: they go on to work,
+// and nobody can say whose others are.
+func TestAnEmptiedStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told, away, back atomic.Int64
+		b := newBackend()
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		r := follow(b, Options{
+			OnEmptied: func(keys int) { told.Add(int64(keys)) },
+			OnAway:    func(error) { away.Add(1) },
+			OnBack:    func(time.Duration) { back.Add(1) },
+		})
+		defer r.Close()
+		refresh(t, r)
+		b.down.Store(true) // it restarts
+		time.Sleep(time.Second)
+		full := b.Keys
+		b.Keys = memory.New(memory.Options{}).Keys()
+		b.down.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if err := r.Refresh(t.Context()); !errors.Is(err, ErrEmptied) || !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("refreshing: %v", err)
+		}
+		if !r.Emptied() || !r.Away() || r.Age() < time.Minute || told.Load() != 2 || away.Load() != 1 || back.Load() != 0 {
+			t.Errorf("emptied %t, away %t for %s, told of %d keys, %d times away, %d back", r.Emptied(), r.Away(), r.Age(), told.Load(), away.Load(), back.Load())
+		}
+		// what it had is restored
+		b.Keys = full
+		refresh(t, r)
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if r.Emptied() || r.Away() || back.Load() != 1 {
+			t.Errorf("emptied %t, away %t, %d times back", r.Emptied(), r.Away(), back.Load())
+		}
+		// or it starts anew
+		time.Sleep(time.Millisecond)
+		b.Keys = memory.New(memory.Options{}).Keys()
+		if err := r.Refresh(t.Context()); !errors.Is(err, ErrEmptied) {
+			t.Errorf("refreshing: %v", err)
+		}
+		put(t, b, key("new"))
+		refresh(t, r)
+		leads(t, r, "a", "")
+		leads(t, r, "new", "new")
+	})
+}
+
+func TestTheLastKeyCanBeDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+		b.down.Store(true) // and the deletion is told no more when it is back
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		gone := put(t, b.Keys, key("b"))
+		if err := b.Delete(t.Context(), gone.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.down.Store(false)
+		refresh(t, r)
+		leads(t, r, "a", "")
+		if r.Emptied() || r.Len() != 0 {
+			t.Errorf("emptied %t, %d keys", r.Emptied(), r.Len())
+		}
+	})
+}
+
 func TestAMissedChangeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend()

@@ -104,6 +104,24 @@ func TestDeletionsAreToldForAnHour(t *testing.T) {
 	}
 }
 
+func TestAnEmptiedServerSaysSo(t *testing.T) {
+	server, o := single(t)
+	k := fresh(t, o)
+	a := put(t, k, keyOf("a"))
+	if err := k.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if ch, err := k.Changes(t.Context(), a.Revision, 10); err != nil || ch.Last <= a.Revision || ch.Sum != 0 {
+		t.Errorf("without a key: got %+v, %v", ch, err)
+	}
+	if err := server.Client().Del(t.Context(), k.names...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if ch, err := k.Changes(t.Context(), a.Revision, 10); err != nil || ch.Last != 0 || ch.Sum != 0 {
+		t.Errorf("emptied: got %+v, %v", ch, err)
+	}
+}
+
 func TestRevisionsRiseWhenTheClockStepsBack(t *testing.T) {
 	server, o := single(t)
 	at := time.Now()

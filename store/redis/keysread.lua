@@ -5,8 +5,8 @@
 --   list <after> <n>      the first n whose ids are after one
 --   changes <since> <n>   the first n that were changed after a revision
 --
--- The reply is the sum over all revisions, and of each key its id, its revision and
--- its record, or nothing for one that was deleted.
+-- The reply is the sum over all revisions, the last revision, and of each key its id,
+-- its revision and its record, or nothing for one that was deleted.
 local records, hashes, log, ids, meta = unpack(KEYS)
 local what, which, n = unpack(ARGV)
 local call = redis.call
@@ -28,7 +28,8 @@ else
   end
 end
 
-local reply = { call('HGET', meta, 'sum') or '0' }
+local state = call('HMGET', meta, 'sum', 'last')
+local reply = { state[1] or '0', state[2] or '0' }
 for i, id in ipairs(chosen) do
   local record = call('HGET', records, id)
   if record or what == 'changes' then

@@ -69,7 +69,7 @@ func newRing(key string) *ring {
 			log().Error("a stored API key cannot be used", zap.String("key_id", id), zap.Error(err))
 		},
 		OnReread: func(times int) {
-			log().Warn("the store of API keys has lost changes, as after a failover: all keys are read again", zap.Int("times", times))
+			log().Warn("the store of API keys has lost changes, as after a failover: all keys were read again", zap.Int("times", times))
 		},
 	})}
 }

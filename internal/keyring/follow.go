@@ -81,51 +81,54 @@ func (r *Ring[T]) round(keys store.Keys) error {
 	r.next = newRound()
 	r.mu.Unlock()
 	at := r.o.Now()
-	rd.err = r.sync(keys)
+	var synced bool
+	synced, rd.err = r.sync(keys)
 	r.emptied.Store(errors.Is(rd.err, ErrEmptied))
 	r.away.Store(rd.err != nil)
-	if rd.err == nil {
+	if synced {
 		r.synced.Store(&at)
 	}
 	close(rd.done)
 	return rd.err
 }
 
-// sync makes the ring like the store.
-func (r *Ring[T]) sync(keys store.Keys) error {
+// sync makes the ring like the store. synced tells whether it is.
+func (r *Ring[T]) sync(keys store.Keys) (synced bool, err error) {
 	st := r.state.Load()
 	if st != nil {
 		seen, err := r.catchUp(keys, st)
 		switch {
 		case err != nil:
-			return err
+			return false, err
 		case seen.Sum == st.sum:
 			r.rereads = 0
-			return nil
+			return true, nil
 		case st.lost(seen):
-			return ErrEmptied
+			return false, ErrEmptied
 		}
 		// What was missed may be a key that works no more. But a store that disagrees
 		// with itself must not be read all the time.
 		if r.rereads > 0 && time.Since(r.reread) < rereadApart {
-			return nil
-		}
-		r.reread = time.Now()
-		r.rereads++
-		if r.o.OnReread != nil {
-			r.o.OnReread(r.rereads)
+			return false, nil
 		}
 	}
 	whole := newState[T]()
 	seen, err := r.catchUp(keys, whole)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case st != nil && st.lost(seen):
-		return ErrEmptied
+		return false, ErrEmptied
 	}
 	r.state.Store(whole)
-	return nil
+	if st != nil {
+		r.reread = time.Now()
+		r.rereads++
+		if r.o.OnReread != nil {
+			r.o.OnReread(r.rereads)
+		}
+	}
+	return true, nil
 }
 
 // lost tells whether a store that says so has lost all keys, of which there were some.

@@ -41,7 +41,7 @@ type Options struct {
 	// OnAway is told that the store does not answer any more, and OnBack that it does
 	// again. OnEmptied is told that it does answer, but has lost all keys, and how many
 	// the ring goes on to have; until it has some the store is away, and then back. OnBad
-	// is told of a key that cannot be used, OnReread that all keys are read again and how
+	// is told of a key that cannot be used, OnReread that all keys were read again and how
 	// many times in a row. One goroutine calls them. Nil is nobody.
 	OnAway    func(error)
 	OnBack    func(away time.Duration)

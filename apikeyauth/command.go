@@ -43,7 +43,7 @@ A key is shown once, by new and rotate. Nobody can look it up again.`,
 type manager interface {
 	issue(req *keyRequest) (issued, error)
 	list() ([]keyRow, error)
-	rotate(id, grace string) (issued, error)
+	rotate(id, grace, end string) (issued, error)
 	revoke(id string) error
 }
 
@@ -88,9 +88,10 @@ func listCommand() *cobra.Command {
 }
 
 func rotateCommand() *cobra.Command {
-	cmd := command("rotate <id> [--grace <duration>]", "Gives a key another secret; the one before works for a time of grace yet", cobra.ExactArgs(1),
+	cmd := command("rotate <id> [--grace <duration>] [--end previous|current]", "Gives a key another secret; the one before works for a time of grace yet", cobra.ExactArgs(1),
 		func(cmd *cobra.Command, m manager, id string) error {
-			key, err := m.rotate(id, caddycmd.Flags{FlagSet: cmd.Flags()}.String("grace"))
+			fl := caddycmd.Flags{FlagSet: cmd.Flags()}
+			key, err := m.rotate(id, fl.String("grace"), fl.String("end"))
 			if err != nil {
 				return err
 			}
@@ -98,6 +99,7 @@ func rotateCommand() *cobra.Command {
 			return show(cmd, key)
 		})
 	cmd.Flags().String("grace", "24h", "How long the secret before works yet, at most 90d; 0s for not at all")
+	cmd.Flags().String("end", "", "Which secret ends at once if the key has two: previous, or current, the one of the last rotation")
 	return cmd
 }
 

@@ -77,6 +77,9 @@ func checkPublic(req *keyRequest) error {
 type rotateRequest struct {
 	// Grace is how long the secret before works yet. Default: 24h.
 	Grace *string `json:"grace,omitempty"`
+	// End says which secret ends at once where the key has two: "previous" or "current".
+	// Without it, and with a grace, such a key is not rotated.
+	End string `json:"end,omitempty"`
 }
 
 const (

@@ -24,6 +24,10 @@ type keysBackend struct {
 	down  atomic.Bool
 	asked atomic.Int64
 	other atomic.Pointer[store.Keys] // in the place of Keys, once swapped
+	heed  atomic.Bool                // Put ends with its context
+
+	unsure atomic.Int64 // so many of the next Puts say that they have failed
+	made   atomic.Bool  // and have not
 }
 
 // swap puts another store in the place of this one.
@@ -67,6 +71,15 @@ func (b *keysBackend) Get(ctx context.Context, id string) (store.Key, error) {
 func (b *keysBackend) Put(ctx context.Context, k store.Key) (int64, error) {
 	if err := b.fails(); err != nil {
 		return 0, err
+	}
+	if b.heed.Load() && ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if b.unsure.Add(-1) >= 0 {
+		if b.made.Load() {
+			_, _ = b.now().Put(ctx, k)
+		}
+		return 0, errBackend
 	}
 	return b.now().Put(ctx, k)
 }

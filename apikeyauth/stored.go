@@ -62,8 +62,8 @@ func newRing(key string) *ring {
 		OnBack: func(away time.Duration) {
 			log().Info("the store of API keys is back", zap.Duration("away", away))
 		},
-		OnEmptied: func(keys int) {
-			log().Error("the store of API keys has lost all keys, as a Redis that restarts without AOF: those that are known work as long as key_cache says, and are then lost unless the store is restored", zap.Int("keys", keys))
+		OnLost: func(err error, keys int) {
+			log().Error("API keys are lost in their store, as by a Redis that restarts without AOF, or that evicts: those that are known work as long as key_cache says, and no longer unless the store is restored", zap.Int("keys", keys), zap.Error(err))
 		},
 		OnBad: func(id string, err error) {
 			log().Error("a stored API key cannot be used", zap.String("key_id", id), zap.Error(err))

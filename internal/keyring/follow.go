@@ -27,8 +27,8 @@ func (r *Ring[T]) run(keys store.Keys) {
 
 // teller tells of a store that is away, once.
 type teller struct {
-	since   time.Time // the store is away since
-	emptied bool
+	since time.Time // the store is away since
+	lost  error     // that was told last
 }
 
 func (t *teller) tell(o *Options, began time.Time, err error, keys int) {
@@ -44,11 +44,11 @@ func (t *teller) tell(o *Options, began time.Time, err error, keys int) {
 		t.since = began
 	}
 	switch {
-	case errors.Is(err, ErrEmptied):
-		if !t.emptied && o.OnEmptied != nil {
-			o.OnEmptied(keys)
+	case errors.Is(err, ErrEmptied), errors.Is(err, ErrPartial):
+		if !errors.Is(err, t.lost) && o.OnLost != nil {
+			o.OnLost(err, keys)
 		}
-		t.emptied = true
+		t.lost = err
 	case first && o.OnAway != nil:
 		o.OnAway(err)
 	}
@@ -150,7 +150,10 @@ func (r *Ring[T]) catchUp(keys store.Keys, st *state[T]) (seen store.KeyChanges,
 				r.o.OnBad(k.ID, err)
 			}
 		}
-		if len(ch.Keys) < page {
+		switch {
+		case ch.Partial:
+			return ch, ErrPartial
+		case len(ch.Keys) < page:
 			return ch, nil
 		}
 	}

@@ -39,15 +39,14 @@ type Options struct {
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 	// OnAway is told that the store does not answer any more, and OnBack that it does
-	// again. OnEmptied is told that it does answer, but has lost all keys, and how many
-	// the ring goes on to have; until it has some the store is away, and then back. OnBad
-	// is told of a key that cannot be used, OnReread that all keys were read again and how
+	// again. OnLost is told that it does answer, but has lost keys, by ErrEmptied or
+	// ErrPartial, and how many the ring goes on to have; it is away as long. OnBad is told of a key that cannot be used, OnReread that all keys were read again and how
 	// many times in a row. One goroutine calls them. Nil is nobody.
-	OnAway    func(error)
-	OnBack    func(away time.Duration)
-	OnEmptied func(keys int)
-	OnBad     func(id string, err error)
-	OnReread  func(times int)
+	OnAway   func(error)
+	OnBack   func(away time.Duration)
+	OnLost   func(err error, keys int)
+	OnBad    func(id string, err error)
+	OnReread func(times int)
 }
 
 // Entry is what a secret leads to.
@@ -176,5 +175,9 @@ func (r *Ring[T]) Refresh(ctx context.Context) error {
 // ErrEmptied means that the store has lost all keys, as a server that restarts without
 // what it had written down.
 var ErrEmptied = fmt.Errorf("the store has lost all keys: %w", store.ErrUnavailable)
+
+// ErrPartial means that the store has lost a part of what it keeps, and cannot say which
+// keys there are.
+var ErrPartial = fmt.Errorf("the store has lost a part of its keys: %w", store.ErrUnavailable)
 
 var errClosed = errors.New("keys are not followed any more")

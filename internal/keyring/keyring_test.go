@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ type backend struct {
 	down      atomic.Bool
 	asked     atomic.Int64
 	loseNow   atomic.Bool // changes that are asked for now are lost
+	partial   atomic.Bool // a part is lost
 	failWhole atomic.Bool // keys can be followed and not be read from the start
 }
 
@@ -34,6 +36,10 @@ func (b *backend) Changes(ctx context.Context, since int64, n int) (store.KeyCha
 		return store.KeyChanges{}, errDown
 	}
 	ch, err := b.Keys.Changes(ctx, since, n)
+	if b.partial.Load() {
+		ch.Partial = true
+		ch.Keys = slices.DeleteFunc(ch.Keys, func(k store.Key) bool { return !k.Deleted })
+	}
 	if b.loseNow.Load() && since > 0 {
 		ch.Keys = nil
 	}
@@ -285,9 +291,14 @@ func TestAnEmptiedStoreIsAway(t *testing.T) {
 		put(t, b, key("a"))
 		put(t, b, key("b"))
 		r := follow(b, Options{
-			OnEmptied: func(keys int) { told.Add(int64(keys)) },
-			OnAway:    func(error) { away.Add(1) },
-			OnBack:    func(time.Duration) { back.Add(1) },
+			OnLost: func(err error, keys int) {
+				if !errors.Is(err, ErrEmptied) {
+					t.Errorf("told of %v", err)
+				}
+				told.Add(int64(keys))
+			},
+			OnAway: func(error) { away.Add(1) },
+			OnBack: func(time.Duration) { back.Add(1) },
 		})
 		defer r.Close()
 		refresh(t, r)
@@ -348,6 +359,42 @@ func TestTheLastKeyCanBeDeleted(t *testing.T) {
 		if r.Emptied() || r.Len() != 0 {
 			t.Errorf("emptied %t, %d keys", r.Emptied(), r.Len())
 		}
+	})
+}
+
+// A store that has lost a part of what it keeps ends no key, but for those that it knows
+// to be deleted.
+func TestAStoreThatHasLostAPartIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		b := newBackend()
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		r := follow(b, Options{OnLost: func(err error, _ int) {
+			if !errors.Is(err, ErrPartial) {
+				t.Errorf("told of %v", err)
+			}
+			told.Add(1)
+		}})
+		defer r.Close()
+		refresh(t, r)
+		b.partial.Store(true)
+		if err := b.Delete(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := r.Refresh(t.Context()); !errors.Is(err, ErrPartial) {
+				t.Errorf("refreshing: %v", err)
+			}
+		}
+		leads(t, r, "a", "a")
+		leads(t, r, "b", "")
+		if !r.Away() || r.Emptied() || told.Load() != 1 {
+			t.Errorf("away %t, emptied %t, told %d times", r.Away(), r.Emptied(), told.Load())
+		}
+		b.partial.Store(false)
+		refresh(t, r)
+		leads(t, r, "a", "a")
 	})
 }
 

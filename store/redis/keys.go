@@ -58,6 +58,9 @@ func (s *Store) Keys() store.Keys {
 // Durable tells that keys outlive the process.
 func (*Keys) Durable() bool { return true }
 
+// errPartial is that of keys of which nobody can say whether they are there.
+var errPartial = fmt.Errorf("asking Redis for keys: a part of them is lost, as by eviction: %w", store.ErrUnavailable)
+
 // Get implements store.Keys.
 func (k *Keys) Get(ctx context.Context, id string) (store.Key, error) {
 	return k.one(ctx, "get", id)
@@ -72,6 +75,9 @@ func (k *Keys) one(ctx context.Context, how, which string) (store.Key, error) {
 	ch, err := k.choose(ctx, how, which)
 	if err != nil {
 		return store.Key{}, err
+	}
+	if len(ch.Keys) == 0 && ch.Partial {
+		return store.Key{}, errPartial
 	}
 	if len(ch.Keys) == 0 {
 		return store.Key{}, fmt.Errorf("reading a key: %w", store.ErrNoKey)
@@ -97,7 +103,7 @@ func (k *Keys) choose(ctx context.Context, how string, args ...any) (store.KeyCh
 		return store.KeyChanges{}, err
 	}
 	reply, err := cmd.StringSlice()
-	if err != nil || len(reply)%3 != 2 {
+	if err != nil || len(reply) < 3 || len(reply)%3 != 0 {
 		return store.KeyChanges{}, unanswered(errReply)
 	}
 	var ch store.KeyChanges
@@ -107,8 +113,9 @@ func (k *Keys) choose(ctx context.Context, how string, args ...any) (store.KeyCh
 	if errors.Join(wrong[:]...) != nil {
 		return store.KeyChanges{}, unanswered(errReply)
 	}
+	ch.Partial = reply[2] != "0"
 	ch.Keys = make([]store.Key, 0, len(reply)/3)
-	for r := reply[2:]; len(r) > 0; r = r[3:] {
+	for r := reply[3:]; len(r) > 0; r = r[3:] {
 		key, err := parseKey(r[0], r[2])
 		if err != nil {
 			if how == "get" || how == "find" {

@@ -101,7 +101,7 @@ func serveStoredIn(t testing.TB, h *Handler, b *keysBackend) *stepped {
 	t.Helper()
 	c := new(stepped)
 	h.KeysStore, h.now = true, c.now
-	h.ring = &ring{Ring: keyring.New(grantOf, keyring.Options{Now: c.now})}
+	h.ring = &ring{counts: t.Name(), Ring: keyring.New(grantOf, keyring.Options{Now: c.now})}
 	mustProvision(t, h)
 	h.serve(b)
 	t.Cleanup(func() {
@@ -327,6 +327,30 @@ func TestAStoreThatHasLostAllKeysEndsNone(t *testing.T) {
 	}
 	if got := status(known); got != http.StatusUnauthorized {
 		t.Errorf("known, and the store began anew: %d", got)
+	}
+}
+
+// A reload that changes how the store is reached, while it is away.
+func TestAConfigThatReachesTheStoreInAnotherWayKnowsItsKeys(t *testing.T) {
+	old := &Handler{}
+	b, _ := serveStored(t, old)
+	known := stored(t, b, store.Key{ID: "known"})
+	if rec, next := callWith(t, old, known); !next.called {
+		t.Fatalf("refused: %s", rec.Body)
+	}
+	b.down.Store(true)
+	for counts, want := range map[string]error{t.Name(): nil, "another store": errAway} {
+		h := &Handler{KeysStore: true, ring: &ring{counts: counts, Ring: keyring.New(grantOf, keyring.Options{})}}
+		mustProvision(t, h)
+		h.serve(b)
+		_ = h.ring.Refresh(t.Context())
+		if _, err := h.find(t.Context(), known); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", counts, err, want)
+		}
+		if err := h.Cleanup(); err != nil {
+			t.Error(err)
+		}
+		h.ring.Close()
 	}
 }
 

@@ -144,17 +144,24 @@ func (r *Ring[T]) catchUp(keys store.Keys, st *state[T]) (seen store.KeyChanges,
 		if err != nil {
 			return ch, err
 		}
-		for i := range ch.Keys {
-			k := &ch.Keys[i]
-			if err := st.apply(k, r.compile); err != nil && r.o.OnBad != nil {
-				r.o.OnBad(k.ID, err)
-			}
-		}
+		r.take(st, ch.Keys)
 		switch {
 		case ch.Partial:
 			return ch, ErrPartial
 		case len(ch.Keys) < page:
 			return ch, nil
+		}
+	}
+}
+
+// take takes changes in.
+func (r *Ring[T]) take(st *state[T], changed []store.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for i := range changed {
+		k := &changed[i]
+		if err := st.apply(k, r.compile); err != nil && r.o.OnBad != nil {
+			r.o.OnBad(k.ID, err)
 		}
 	}
 }

@@ -107,6 +107,18 @@ func (r *Ring[T]) Start(keys store.Keys) {
 	r.start.Do(func() { go r.run(keys) })
 }
 
+// Seed has the ring begin with what another knows of the same store, as old as that is,
+// where it has not started. It goes on from there.
+func (r *Ring[T]) Seed(from *Ring[T]) {
+	st, at := from.state.Load(), from.synced.Load()
+	if st == nil || at == nil {
+		return
+	}
+	if r.state.CompareAndSwap(nil, st.clone()) {
+		r.synced.CompareAndSwap(nil, at)
+	}
+}
+
 // Close ends that.
 func (r *Ring[T]) Close() {
 	r.stop()

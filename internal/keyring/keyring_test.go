@@ -500,6 +500,45 @@ func TestAKeyThatCannotBeUsedIsToldAndLeadsNowhere(t *testing.T) {
 	})
 }
 
+func TestASeededRingGoesOnFromTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		old := follow(b, Options{})
+		defer old.Close()
+		refresh(t, old)
+		b.down.Store(true)
+		time.Sleep(time.Minute)
+		r := New(valueOf, Options{})
+		r.Seed(New(valueOf, Options{})) // which knows nothing
+		if r.Loaded() {
+			t.Error("it is loaded")
+		}
+		r.Seed(old)
+		r.Start(b)
+		defer r.Close()
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if !r.Away() || r.Age() < time.Minute {
+			t.Errorf("away %t for %s", r.Away(), r.Age())
+		}
+		b.down.Store(false)
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, r)
+		leads(t, r, "a", "")
+		leads(t, r, "b", "b")
+		if r.Away() || r.rereads > 0 {
+			t.Errorf("away %t, read again %d times", r.Away(), r.rereads)
+		}
+		refresh(t, old)
+		leads(t, old, "a", "")
+		leads(t, old, "b", "b")
+	})
+}
+
 func TestClosing(t *testing.T) {
 	New(valueOf, Options{}).Close()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package keyring
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -56,7 +57,13 @@ func (t *teller) tell(o *Options, began time.Time, err error, keys int) {
 
 // pause waits until the store is to be asked again. It returns false if it is not.
 func (r *Ring[T]) pause(began time.Time) bool {
-	timer := time.NewTimer(r.o.Every)
+	every := r.o.Every
+	if r.failed > 0 {
+		// Many gateways that start together are not to ask for all keys together.
+		every <<= min(r.failed-1, backoffMost)
+		every += rand.N(every/4 + 1)
+	}
+	timer := time.NewTimer(every)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -112,14 +119,14 @@ func (r *Ring[T]) sync(keys store.Keys) (synced bool, err error) {
 			return false, nil
 		}
 	}
-	whole := newState[T]()
-	seen, err := r.catchUp(keys, whole)
+	whole, seen, err := r.readAll(keys)
 	switch {
 	case err != nil:
 		return false, err
 	case st != nil && st.lost(seen):
 		return false, ErrEmptied
 	}
+	r.failed = 0
 	r.state.Store(whole)
 	if st != nil {
 		r.reread = time.Now()
@@ -131,6 +138,31 @@ func (r *Ring[T]) sync(keys store.Keys) (synced bool, err error) {
 	return true, nil
 }
 
+// readAll reads all keys. What an earlier attempt has read needs not be read again.
+func (r *Ring[T]) readAll(keys store.Keys) (whole *state[T], seen store.KeyChanges, err error) {
+	for {
+		resumed := r.partial != nil
+		if whole = r.partial; !resumed {
+			whole = newState[T]()
+		}
+		since := whole.since
+		seen, err = r.catchUp(keys, whole)
+		if r.partial = nil; err != nil {
+			if !errors.Is(err, ErrPartial) { // which has told less than all
+				r.partial = whole
+			}
+			if r.failed++; whole.since > since {
+				r.failed = 1 // it gets on
+			}
+			return nil, seen, err
+		}
+		if !resumed || seen.Sum == whole.sum {
+			return whole, seen, nil
+		}
+		// The store has forgotten meanwhile what it had told.
+	}
+}
+
 // lost tells whether a store that says so has lost all keys, of which there were some.
 func (st *state[T]) lost(seen store.KeyChanges) bool {
 	return seen.Last == 0 && st.count.Load() > 0
@@ -140,15 +172,18 @@ func (st *state[T]) lost(seen store.KeyChanges) bool {
 // state has the same keys then, it has the same sum.
 func (r *Ring[T]) catchUp(keys store.Keys, st *state[T]) (seen store.KeyChanges, err error) {
 	for {
-		ch, err := r.changes(keys, st.since)
+		n := r.page
+		ch, err := r.changes(keys, st.since, n)
 		if err != nil {
+			r.page = max(n/4, leastPage) // it may have been too much at a time
 			return ch, err
 		}
+		r.page = min(2*n, page)
 		r.take(st, ch.Keys)
 		switch {
 		case ch.Partial:
 			return ch, ErrPartial
-		case len(ch.Keys) < page:
+		case len(ch.Keys) < n:
 			return ch, nil
 		}
 	}
@@ -166,8 +201,8 @@ func (r *Ring[T]) take(st *state[T], changed []store.Key) {
 	}
 }
 
-func (r *Ring[T]) changes(keys store.Keys, since int64) (store.KeyChanges, error) {
+func (r *Ring[T]) changes(keys store.Keys, since int64, n int) (store.KeyChanges, error) {
 	ctx, cancel := context.WithTimeout(r.stopping, patience)
 	defer cancel()
-	return keys.Changes(ctx, since, page)
+	return keys.Changes(ctx, since, n)
 }

@@ -23,8 +23,13 @@ const (
 	defaultEvery = 250 * time.Millisecond
 	// leastApart is how long it is left alone, at least, whoever wants to know more.
 	leastApart = 100 * time.Millisecond
-	// page is how many keys are read at a time.
-	page = 1000
+	// page is how many keys are read at a time. Where that fails, it is a quarter, and no
+	// less than leastPage.
+	page      = 1000
+	leastPage = 16
+	// backoffMost is how many times the interval doubles while all keys have to be read
+	// and cannot be.
+	backoffMost = 3
 	// patience bounds the reading of a page, beyond what the store allows itself.
 	patience = 10 * time.Second
 	// rereadApart is how long it takes, at least, from one time that all keys are read
@@ -77,6 +82,10 @@ type Ring[T comparable] struct {
 	mu   sync.Mutex
 	next *round // the next time that the store is asked
 
+	// What follows is the goroutine's that follows the store.
+	partial *state[T] // as far as all keys have been read, nil if they are not being read
+	page    int       // how many are read at a time
+	failed  int       // how many times in a row nothing could be read of all
 	reread  time.Time // when all keys were read again last, of the wall clock
 	rereads int       // how many times in a row
 }
@@ -97,7 +106,7 @@ func New[T comparable](compile func(*store.Key) (T, error), o Options) *Ring[T] 
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Ring[T]{compile: compile, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), next: newRound()}
+	r := &Ring[T]{compile: compile, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), next: newRound(), page: page}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	return r
 }

@@ -250,9 +250,93 @@ func TestAStoreThatIsAwayFromTheStartIsFollowedLater(t *testing.T) {
 			t.Errorf("away %t, loaded %t, age %s", r.Away(), r.Loaded(), r.Age())
 		}
 		b.down.Store(false)
-		time.Sleep(defaultEvery)
+		time.Sleep(2 * defaultEvery)
 		synctest.Wait()
 		leads(t, r, "a", "a")
+	})
+}
+
+// slow is a store that can tell some keys at a time in the time that it has, and fails
+// every third time all the same.
+type slow struct {
+	store.Keys
+	most        int
+	asked, told atomic.Int64
+}
+
+func (s *slow) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
+	if asked := s.asked.Add(1); n > s.most || asked%3 == 0 {
+		return store.KeyChanges{}, errDown
+	}
+	ch, err := s.Keys.Changes(ctx, since, n)
+	s.told.Add(int64(len(ch.Keys)))
+	return ch, err
+}
+
+func TestReadingAllKeysGoesOnWhereItFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3000
+		b := &slow{Keys: memory.New(memory.Options{}).Keys(), most: 200}
+		for i := range n {
+			put(t, b, key(fmt.Sprint(i)))
+		}
+		r := New(valueOf, Options{})
+		r.Start(b)
+		defer r.Close()
+		for range 600 { // a minute, at most twice the work
+			if r.Loaded() {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if !r.Loaded() || r.Len() != n || b.told.Load() != n {
+			t.Errorf("loaded %t, %d keys, told %d", r.Loaded(), r.Len(), b.told.Load())
+		}
+	})
+}
+
+func TestWhatIsDeletedWhileAllKeysAreReadIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		b := &slow{Keys: memory.New(memory.Options{Now: func() time.Time { return now }}).Keys(), most: 100}
+		for i := range 500 {
+			put(t, b, key(fmt.Sprint(i)))
+		}
+		r := New(valueOf, Options{})
+		defer r.Close()
+		for !r.sawSome() {
+			_, _ = r.sync(b)
+		}
+		if err := b.Delete(t.Context(), "0"); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(2 * time.Hour) // the deletion is told no more
+		put(t, b, key("late"))
+		for !r.Loaded() {
+			_, _ = r.sync(b)
+		}
+		leads(t, r, "0", "")
+		leads(t, r, "late", "late")
+		if r.Len() != 500 {
+			t.Errorf("%d keys", r.Len())
+		}
+	})
+}
+
+// sawSome tells whether some keys have been read and not all.
+func (r *Ring[T]) sawSome() bool { return r.partial != nil && r.partial.count.Load() > 0 }
+
+func TestManyThatCannotReadAllKeysAskLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		b.down.Store(true)
+		r := follow(b, Options{})
+		defer r.Close()
+		time.Sleep(time.Minute)
+		if n := b.asked.Load(); n < 20 || n > 35 {
+			t.Errorf("asked %d times in a minute", n)
+		}
 	})
 }
 

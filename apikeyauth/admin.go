@@ -160,9 +160,12 @@ func (*Admin) issue(w http.ResponseWriter, r *http.Request) error {
 	if at, taken := in.stated(k.ID); taken {
 		return apiError(http.StatusConflict, fmt.Errorf("id %q is already that of %v", k.ID, at))
 	}
+	if in.ring.Emptied() && !req.Anew {
+		return apiError(http.StatusServiceUnavailable, errEmptied)
+	}
 	secret := apikey.New()
 	k.Hash = apikey.Hash(secret)
-	switch _, err := in.keys.Put(r.Context(), k); {
+	switch err := in.put(r.Context(), k); {
 	case errors.Is(err, store.ErrKeyTaken):
 		return apiError(http.StatusConflict, fmt.Errorf("id %q is already that of another key", k.ID))
 	case err != nil:
@@ -173,58 +176,16 @@ func (*Admin) issue(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusCreated, issued{k.ID, secret})
 }
 
-// rotate gives a key another secret. The one before works for a time of grace yet.
-func (*Admin) rotate(w http.ResponseWriter, r *http.Request, id string) error {
-	in, err := running()
-	if err != nil {
-		return err
-	}
-	var req rotateRequest
-	if err := readBody(r, &req); err != nil {
-		return err
-	}
-	grace, err := req.grace()
-	if err != nil {
-		return apiError(http.StatusBadRequest, err)
-	}
-	k, err := in.keys.Get(r.Context(), id)
-	if err != nil {
-		return storeError(err)
-	}
-	now := time.Now()
-	if !k.Expires.IsZero() && !now.Before(k.Expires) {
-		return apiError(http.StatusConflict, fmt.Errorf("the key %q has expired, and would not work with another secret either: issue a new one", k.ID))
-	}
-	secret := rotated(&k, now, grace)
-	switch _, err := in.keys.Put(r.Context(), k); {
-	case errors.Is(err, store.ErrKeyChanged):
-		return apiError(http.StatusConflict, fmt.Errorf("the key %q has been rotated or revoked by somebody else at this moment: nothing was changed", k.ID))
-	case err != nil:
-		return storeError(err)
-	}
-	in.settle(r.Context())
-	audit(r, "API key rotated", zap.String("key_id", k.ID), zap.Duration("grace", grace))
-	return answer(w, http.StatusOK, issued{Key: secret})
-}
-
-// rotated changes the secret of a key and returns the new one.
-func rotated(k *store.Key, now time.Time, grace time.Duration) string {
-	secret := apikey.New()
-	k.Previous, k.Until = store.KeyHash{}, time.Time{}
-	if grace > 0 {
-		k.Previous, k.Until = k.Hash, now.Add(grace).Truncate(time.Millisecond)
-	}
-	k.Hash = apikey.Hash(secret)
-	return secret
-}
-
 // revoke forgets a key, with all its secrets.
 func (*Admin) revoke(w http.ResponseWriter, r *http.Request, id string) error {
 	in, err := running()
 	if err != nil {
 		return err
 	}
-	if err := in.keys.Delete(r.Context(), id); err != nil {
+	switch err := in.keys.Delete(context.WithoutCancel(r.Context()), id); {
+	case errors.Is(err, store.ErrNoKey) && in.ring.Emptied():
+		return apiError(http.StatusServiceUnavailable, errEmptied)
+	case err != nil:
 		return storeError(err)
 	}
 	in.settle(r.Context())
@@ -241,6 +202,10 @@ type instance struct {
 }
 
 var errNoKeysStore = errors.New("no api_key_auth of the running config has its keys in the store: write keys_store into its block")
+
+// errEmptied is the answer where one key more, or a key that there is not, would have the
+// keys forgotten that gateways still know.
+var errEmptied = errors.New(`the store has lost all keys, and those that gateways know work as long as key_cache says: restore the store, or issue a key with "anew" (llm-key new --anew), which ends all others at once`)
 
 // running is the store of the config that runs.
 func running() (*instance, error) {
@@ -268,6 +233,29 @@ func (in *instance) stated(id string) (at origin, ok bool) {
 		}
 	}
 	return origin{}, false
+}
+
+const (
+	// putTries is how often a change is sent that the store does not confirm, and
+	// putApart how long it takes at least from one time to the next.
+	putTries = 4
+	putApart = 100 * time.Millisecond
+)
+
+// put stores a key, whether or not somebody waits for the answer still: its secret is in
+// the answer alone. Where the store does not say what has become of it, it is sent again,
+// which stores it once.
+func (in *instance) put(ctx context.Context, k store.Key) error {
+	ctx = context.WithoutCancel(ctx)
+	_, err := in.keys.Put(ctx, k)
+	for range putTries - 1 {
+		if !errors.Is(err, store.ErrUnavailable) {
+			break
+		}
+		time.Sleep(putApart)
+		_, err = in.keys.Put(ctx, k)
+	}
+	return err
 }
 
 // settle has this process know of a change before its answer is sent. Others find out

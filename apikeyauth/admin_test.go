@@ -1,6 +1,7 @@
 package apikeyauth
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/apikey"
+	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // ask asks the admin endpoint as Caddy's router does. An error's text is the body.
@@ -159,6 +161,7 @@ func TestAdminErrorsNameTheField(t *testing.T) {
 		{"negative grace", "POST", "/llm/keys/there/rotate", `{"grace":"-1s"}`, 400, "grace must be a duration"},
 		{"grace for ever", "POST", "/llm/keys/there/rotate", `{"grace":"91d"}`, 400, "grace must be a duration"},
 		{"grace as a number", "POST", "/llm/keys/there/rotate", `{"grace":60}`, 400, `field "grace" has the wrong type`},
+		{"odd end", "POST", "/llm/keys/there/rotate", `{"end":"both"}`, 400, "end must be"},
 		{"rotating what there is not", "POST", "/llm/keys/nobody/rotate", `{}`, 404, "no key of that id"},
 		{"rotating a stated key", "POST", "/llm/keys/stated/rotate", `{}`, 404, "no key of that id"},
 		{"revoking by the key", "DELETE", "/llm/keys/" + secret, "", 404, "no key of that id"},
@@ -191,6 +194,75 @@ func TestExpiredKeysAreNotRotated(t *testing.T) {
 	stored(t, b, key)
 	if w := ask(t, "POST", "/llm/keys/old/rotate", ""); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "has expired") {
 		t.Errorf("got %d: %s", w.Code, w.Body)
+	}
+}
+
+// The answer to a rotation may be lost: who rotates again must not end the one secret
+// that somebody has.
+func TestRotatingAgainWithinTheGrace(t *testing.T) {
+	for _, tc := range []struct {
+		name, body string
+		status     int
+		works      [3]bool // the first secret, that of the first rotation, that of the second
+	}{
+		{"nothing said", `{}`, http.StatusConflict, [3]bool{true, true, false}},
+		{"ending the previous", `{"end":"previous"}`, http.StatusOK, [3]bool{false, true, true}},
+		{"ending the current", `{"end":"current","grace":"2h"}`, http.StatusOK, [3]bool{true, false, true}},
+		{"without grace", `{"grace":"0s"}`, http.StatusOK, [3]bool{false, false, true}},
+		{"without grace, ending the current", `{"grace":"0s","end":"current"}`, http.StatusOK, [3]bool{false, false, true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := &Handler{}
+			serveStored(t, h)
+			var keys [3]issued
+			asked(t, http.StatusCreated, "POST", "/llm/keys", `{"id":"k"}`, &keys[0])
+			asked(t, http.StatusOK, "POST", "/llm/keys/k/rotate", `{"grace":"1h"}`, &keys[1])
+			w := ask(t, "POST", "/llm/keys/k/rotate", tc.body)
+			if w.Code != tc.status {
+				t.Fatalf("got %d: %s", w.Code, w.Body)
+			}
+			_ = json.Unmarshal(w.Body.Bytes(), &keys[2])
+			for i, want := range tc.works {
+				if _, err := h.find(t.Context(), keys[i].Key); (err == nil) != want {
+					t.Errorf("secret %d: %v, want it to work %t", i, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A change whose answer is lost is sent again, and the key is in the answer.
+func TestAChangeThatTheStoreDoesNotConfirm(t *testing.T) {
+	h := &Handler{}
+	b, _ := serveStored(t, h)
+	for _, made := range []bool{false, true} {
+		b.unsure.Store(putTries - 1)
+		b.made.Store(made)
+		var key, next issued
+		asked(t, http.StatusCreated, "POST", "/llm/keys", fmt.Sprintf(`{"id":"k%t"}`, made), &key)
+		b.unsure.Store(1)
+		asked(t, http.StatusOK, "POST", fmt.Sprintf("/llm/keys/k%t/rotate", made), "", &next)
+		for _, secret := range []string{key.Key, next.Key} {
+			if _, err := h.find(t.Context(), secret); err != nil {
+				t.Errorf("made %t: %v", made, err)
+			}
+		}
+	}
+}
+
+// Whoever asks may have gone: the change is made whole.
+func TestAChangeOutlivesItsRequest(t *testing.T) {
+	h := &Handler{}
+	b, _ := serveStored(t, h)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	in, err := running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.heed.Store(true)
+	if err := in.put(ctx, store.Key{ID: "k", Hash: apikey.Hash("k")}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -43,15 +43,15 @@ A key is shown once, by new and rotate. Nobody can look it up again.`,
 type manager interface {
 	issue(req *keyRequest) (issued, error)
 	list() ([]keyRow, error)
-	rotate(id, grace string) (issued, error)
+	rotate(id, grace, end string) (issued, error)
 	revoke(id string) error
 }
 
 func newCommand() *cobra.Command {
-	cmd := command("new [--id <id>] [--application <app>] [--group <name>] [--models <glob>,...] [--expires <time>]", "Issues a key",
+	cmd := command("new [--id <id>] [--application <app>] [--group <name>] [--models <glob>,...] [--expires <time>] [--anew]", "Issues a key",
 		cobra.NoArgs, func(cmd *cobra.Command, m manager, _ string) error {
 			fl := caddycmd.Flags{FlagSet: cmd.Flags()}
-			req := &keyRequest{ID: fl.String("id"), Application: fl.String("application"), Group: fl.String("group"), Expires: fl.String("expires")}
+			req := &keyRequest{ID: fl.String("id"), Application: fl.String("application"), Group: fl.String("group"), Expires: fl.String("expires"), Anew: fl.Bool("anew")}
 			if cmd.Flags().Changed("models") {
 				models, err := cmd.Flags().GetStringSlice("models")
 				if err != nil {
@@ -70,6 +70,7 @@ func newCommand() *cobra.Command {
 	cmd.Flags().String("group", "", "The application's group")
 	cmd.Flags().StringSlice("models", nil, "Globs of the models that it may use, or none (all if omitted)")
 	cmd.Flags().String("expires", "", "When it stops working: a date or an RFC 3339 time (never if omitted)")
+	cmd.Flags().Bool("anew", false, "Begin again with this key, in a store that has lost all keys")
 	return cmd
 }
 
@@ -87,9 +88,10 @@ func listCommand() *cobra.Command {
 }
 
 func rotateCommand() *cobra.Command {
-	cmd := command("rotate <id> [--grace <duration>]", "Gives a key another secret; the one before works for a time of grace yet", cobra.ExactArgs(1),
+	cmd := command("rotate <id> [--grace <duration>] [--end previous|current]", "Gives a key another secret; the one before works for a time of grace yet", cobra.ExactArgs(1),
 		func(cmd *cobra.Command, m manager, id string) error {
-			key, err := m.rotate(id, caddycmd.Flags{FlagSet: cmd.Flags()}.String("grace"))
+			fl := caddycmd.Flags{FlagSet: cmd.Flags()}
+			key, err := m.rotate(id, fl.String("grace"), fl.String("end"))
 			if err != nil {
 				return err
 			}
@@ -97,6 +99,7 @@ func rotateCommand() *cobra.Command {
 			return show(cmd, key)
 		})
 	cmd.Flags().String("grace", "24h", "How long the secret before works yet, at most 90d; 0s for not at all")
+	cmd.Flags().String("end", "", "Which secret ends at once if the key has two: previous, or current, the one of the last rotation")
 	return cmd
 }
 

@@ -199,3 +199,29 @@ func TestCommandErrors(t *testing.T) {
 		t.Errorf("the file has become %s, %v", text, err)
 	}
 }
+
+func TestRotatingInAFileAgainWithinTheGrace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.json")
+	var keys [3]issued
+	get := func(i int, args ...string) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(mustLLMKey(t, append(args, "--file", path, "--json")...)), &keys[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get(0, "new", "--id", "a")
+	get(1, "rotate", "a")
+	if _, _, err := llmKey(t, "rotate", "a", "--file", path); err == nil || !strings.Contains(err.Error(), "two secrets until") {
+		t.Errorf("got %v", err)
+	}
+	get(2, "rotate", "a", "--end", "current")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false, true} {
+		if got := strings.Contains(string(text), hashText(keys[i].Key)); got != want {
+			t.Errorf("secret %d is in the file: %t", i, got)
+		}
+	}
+}

@@ -44,8 +44,8 @@ func nextPage(link string) string {
 	return link[1:]
 }
 
-func (m *adminManager) rotate(id, grace string) (key issued, err error) {
-	_, err = m.ask(http.MethodPost, keysPath+"/"+url.PathEscape(id)+"/rotate", rotateRequest{&grace}, &key)
+func (m *adminManager) rotate(id, grace, end string) (key issued, err error) {
+	_, err = m.ask(http.MethodPost, keysPath+"/"+url.PathEscape(id)+"/rotate", rotateRequest{&grace, end}, &key)
 	return key, err
 }
 

@@ -77,8 +77,11 @@ func rowOfStated(k *Key, now time.Time) (r keyRow, err error) {
 	return r, nil
 }
 
-func (m *fileManager) rotate(id, grace string) (issued, error) {
+func (m *fileManager) rotate(id, grace, end string) (issued, error) {
 	d, err := parseGrace(grace)
+	if err == nil {
+		err = checkEnd(end)
+	}
 	if err != nil {
 		return issued{}, err
 	}
@@ -92,12 +95,25 @@ func (m *fileManager) rotate(id, grace string) (issued, error) {
 		if err != nil {
 			return nil, err
 		}
-		if k := &t.keys[i]; k.Expires != "" {
+		k := &t.keys[i]
+		if k.Expires != "" {
 			if at, err := parseTime("expires", k.Expires); err != nil || !m.now().Before(at) {
 				return nil, errors.Join(err, fmt.Errorf("the key %q has expired, and would not work with another secret either: issue a new one", id))
 			}
 		}
-		return t.rotate(id, hashText(secret), until)
+		before := k.Hash
+		if k.Previous != nil && d > 0 {
+			switch at, err := parseTime("until", k.Previous.Until); {
+			case err != nil:
+				return nil, err
+			case !m.now().Before(at):
+			case end == "":
+				return nil, twoSecrets(id, at)
+			case end == endCurrent:
+				before = k.Previous.Hash
+			}
+		}
+		return t.rotateFrom(id, before, hashText(secret), until)
 	})
 	if err != nil {
 		return issued{}, err

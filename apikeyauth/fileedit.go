@@ -132,6 +132,16 @@ func (t *keysText) rotate(id, hash, until string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.rotateFrom(id, t.keys[i].Hash, hash, until)
+}
+
+// rotateFrom is rotate where the hash that works until a time may be another than the
+// current one.
+func (t *keysText) rotateFrom(id, before, hash, until string) ([]byte, error) {
+	i, err := t.find(id)
+	if err != nil {
+		return nil, err
+	}
 	members := t.members(t.items[i].begin)
 	at := func(name string) int {
 		return slices.IndexFunc(members, func(m item) bool { return m.name == name })
@@ -147,7 +157,7 @@ func (t *keysText) rotate(id, hash, until string) ([]byte, error) {
 	case until == "" && former >= 0:
 		edits = append(edits, t.cut(members, former)...)
 	case until != "":
-		previous, err := json.Marshal(Previous{Hash: t.keys[i].Hash, Until: until})
+		previous, err := json.Marshal(Previous{Hash: before, Until: until})
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,8 @@ type keyRequest struct {
 	Models      Models `json:"models,omitzero"`
 	Expires     string `json:"expires,omitempty"`
 	Disabled    bool   `json:"disabled,omitempty"`
+	// Anew has a store that has lost all keys begin again with this one.
+	Anew bool `json:"anew,omitempty"`
 }
 
 // storedID is what ids of issued keys look like: they stand in paths of URLs.
@@ -75,6 +77,9 @@ func checkPublic(req *keyRequest) error {
 type rotateRequest struct {
 	// Grace is how long the secret before works yet. Default: 24h.
 	Grace *string `json:"grace,omitempty"`
+	// End says which secret ends at once where the key has two: "previous" or "current".
+	// Without it, and with a grace, such a key is not rotated.
+	End string `json:"end,omitempty"`
 }
 
 const (

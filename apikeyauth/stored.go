@@ -36,7 +36,8 @@ const (
 // and configs that use the store.
 type ring struct {
 	*keyring.Ring[*grant]
-	key string // in the pool
+	key    string // in the pool
+	counts string // the same for all ways to reach the same store
 
 	mu   sync.Mutex
 	keys store.Keys // nil until a config runs
@@ -52,21 +53,24 @@ var serving struct {
 	handlers []*Handler
 }
 
-func newRing(key string) *ring {
+func newRing(key, counts string) *ring {
 	// not a handler's logger: the ring outlives the config it belongs to
 	log := func() *zap.Logger { return caddy.Log().Named("llm.keys") }
-	return &ring{key: key, Ring: keyring.New(grantOf, keyring.Options{
+	return &ring{key: key, counts: counts, Ring: keyring.New(grantOf, keyring.Options{
 		OnAway: func(err error) {
 			log().Error("the store of API keys cannot be reached: keys that are known work as long as key_cache says", zap.Error(err))
 		},
 		OnBack: func(away time.Duration) {
 			log().Info("the store of API keys is back", zap.Duration("away", away))
 		},
+		OnLost: func(err error, keys int) {
+			log().Error("API keys are lost in their store, as by a Redis that restarts without AOF, or that evicts: those that are known work as long as key_cache says, and no longer unless the store is restored", zap.Int("keys", keys), zap.Error(err))
+		},
 		OnBad: func(id string, err error) {
 			log().Error("a stored API key cannot be used", zap.String("key_id", id), zap.Error(err))
 		},
 		OnReread: func(times int) {
-			log().Warn("the store of API keys has lost changes, as after a failover: all keys are read again", zap.Int("times", times))
+			log().Warn("the store of API keys has lost changes, as after a failover: all keys were read again", zap.Int("times", times))
 		},
 	})}
 }
@@ -103,7 +107,7 @@ func (h *Handler) provisionStored(app *llmapp.App) error {
 	if !app.KeepsKeys() {
 		return errors.New("keys_store: the store of the llm option keeps no keys")
 	}
-	v, _, err := rings.LoadOrNew(app.StoreKey(), func() (caddy.Destructor, error) { return newRing(app.StoreKey()), nil })
+	v, _, err := rings.LoadOrNew(app.StoreKey(), func() (caddy.Destructor, error) { return newRing(app.StoreKey(), app.CountsKey()), nil })
 	if err != nil {
 		return fmt.Errorf("keys_store: %w", err)
 	}
@@ -127,9 +131,16 @@ func (h *Handler) serve(keys store.Keys) {
 	if k, ok := keys.(interface{ Durable() bool }); ok && !k.Durable() {
 		h.logger.Warn("API keys that are issued at run time are in memory only: a restart forgets them")
 	}
-	h.ring.follow(keys)
 	serving.mu.Lock()
 	defer serving.mu.Unlock()
+	// The store may be away, and a config that reaches it in another way knows its keys.
+	for _, other := range slices.Backward(serving.handlers) {
+		if other.ring != h.ring && other.ring.counts == h.ring.counts {
+			h.ring.Seed(other.ring.Ring)
+			break
+		}
+	}
+	h.ring.follow(keys)
 	serving.handlers = append(serving.handlers, h)
 }
 

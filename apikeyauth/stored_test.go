@@ -23,6 +23,25 @@ type keysBackend struct {
 	store.Keys
 	down  atomic.Bool
 	asked atomic.Int64
+	other atomic.Pointer[store.Keys] // in the place of Keys, once swapped
+	heed  atomic.Bool                // Put ends with its context
+
+	unsure atomic.Int64 // so many of the next Puts say that they have failed
+	made   atomic.Bool  // and have not
+}
+
+// swap puts another store in the place of this one.
+func (b *keysBackend) swap(keys store.Keys) { b.other.Store(&keys) }
+
+func (b *keysBackend) now() store.Keys {
+	if other := b.other.Load(); other != nil {
+		return *other
+	}
+	return b.Keys
+}
+
+func (b *keysBackend) Delete(ctx context.Context, id string) error {
+	return b.now().Delete(ctx, id)
 }
 
 var errBackend = fmt.Errorf("asking for keys: timeout: %w", store.ErrUnavailable)
@@ -39,21 +58,30 @@ func (b *keysBackend) Changes(ctx context.Context, since int64, n int) (store.Ke
 	if err := b.fails(); err != nil {
 		return store.KeyChanges{}, err
 	}
-	return b.Keys.Changes(ctx, since, n)
+	return b.now().Changes(ctx, since, n)
 }
 
 func (b *keysBackend) Get(ctx context.Context, id string) (store.Key, error) {
 	if err := b.fails(); err != nil {
 		return store.Key{}, err
 	}
-	return b.Keys.Get(ctx, id)
+	return b.now().Get(ctx, id)
 }
 
 func (b *keysBackend) Put(ctx context.Context, k store.Key) (int64, error) {
 	if err := b.fails(); err != nil {
 		return 0, err
 	}
-	return b.Keys.Put(ctx, k)
+	if b.heed.Load() && ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if b.unsure.Add(-1) >= 0 {
+		if b.made.Load() {
+			_, _ = b.now().Put(ctx, k)
+		}
+		return 0, errBackend
+	}
+	return b.now().Put(ctx, k)
 }
 
 // stepped is a clock that goes on by itself and can be put forward.
@@ -73,7 +101,7 @@ func serveStoredIn(t testing.TB, h *Handler, b *keysBackend) *stepped {
 	t.Helper()
 	c := new(stepped)
 	h.KeysStore, h.now = true, c.now
-	h.ring = &ring{Ring: keyring.New(grantOf, keyring.Options{Now: c.now})}
+	h.ring = &ring{counts: t.Name(), Ring: keyring.New(grantOf, keyring.Options{Now: c.now})}
 	mustProvision(t, h)
 	h.serve(b)
 	t.Cleanup(func() {
@@ -241,6 +269,88 @@ func TestKnownKeysWorkWhileTheStoreIsAway(t *testing.T) {
 	}
 	if got := status(apikey.New()); got != http.StatusUnauthorized {
 		t.Errorf("not known, and the store is back: %d", got)
+	}
+}
+
+// A server that restarts without what it had written down.
+func TestAStoreThatHasLostAllKeysEndsNone(t *testing.T) {
+	h := &Handler{}
+	b, c := serveStored(t, h)
+	known := stored(t, b, store.Key{ID: "known"})
+	full := b.Keys
+	status := func(key string) int {
+		t.Helper()
+		rec, next := callWith(t, h, key)
+		if next.called {
+			return http.StatusOK
+		}
+		return rec.Code
+	}
+	if got := status(known); got != http.StatusOK {
+		t.Fatalf("known: %d", got)
+	}
+	b.swap(memory.New(memory.Options{}).Keys())
+	if err := h.ring.Refresh(t.Context()); !errors.Is(err, keyring.ErrEmptied) {
+		t.Fatalf("refreshing: %v", err)
+	}
+	if got := status(known); got != http.StatusOK {
+		t.Errorf("known, and lost: %d", got)
+	}
+	if got := status(apikey.New()); got != http.StatusServiceUnavailable {
+		t.Errorf("not known: %d", got)
+	}
+	for _, target := range []string{"POST /llm/keys", "DELETE /llm/keys/known"} {
+		method, path, _ := strings.Cut(target, " ")
+		if w := ask(t, method, path, ""); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "has lost all keys") {
+			t.Errorf("%s: got %d: %s", target, w.Code, w.Body)
+		}
+	}
+	c.step(defaultKeyCache)
+	if got := status(known); got != http.StatusServiceUnavailable {
+		t.Errorf("known, after key_cache: %d", got)
+	}
+	b.swap(full)
+	if err := h.ring.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(known); got != http.StatusOK {
+		t.Errorf("known, and restored: %d", got)
+	}
+	b.swap(memory.New(memory.Options{}).Keys())
+	if err := h.ring.Refresh(t.Context()); !errors.Is(err, keyring.ErrEmptied) {
+		t.Fatalf("refreshing: %v", err)
+	}
+	var key issued
+	asked(t, http.StatusCreated, "POST", "/llm/keys", `{"anew":true}`, &key)
+	if got := status(key.Key); got != http.StatusOK {
+		t.Errorf("issued anew: %d", got)
+	}
+	if got := status(known); got != http.StatusUnauthorized {
+		t.Errorf("known, and the store began anew: %d", got)
+	}
+}
+
+// A reload that changes how the store is reached, while it is away.
+func TestAConfigThatReachesTheStoreInAnotherWayKnowsItsKeys(t *testing.T) {
+	old := &Handler{}
+	b, _ := serveStored(t, old)
+	known := stored(t, b, store.Key{ID: "known"})
+	if rec, next := callWith(t, old, known); !next.called {
+		t.Fatalf("refused: %s", rec.Body)
+	}
+	b.down.Store(true)
+	for counts, want := range map[string]error{t.Name(): nil, "another store": errAway} {
+		h := &Handler{KeysStore: true, ring: &ring{counts: counts, Ring: keyring.New(grantOf, keyring.Options{})}}
+		mustProvision(t, h)
+		h.serve(b)
+		_ = h.ring.Refresh(t.Context())
+		if _, err := h.find(t.Context(), known); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", counts, err, want)
+		}
+		if err := h.Cleanup(); err != nil {
+			t.Error(err)
+		}
+		h.ring.Close()
 	}
 }
 

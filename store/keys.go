@@ -91,6 +91,12 @@ type KeyChanges struct {
 	Keys []Key
 	// Sum is over all keys that the store has now. See AddRevision.
 	Sum int64
+	// Last is the highest revision that the store has ever given, 0 if it has never had
+	// a key. To a reader who has some, 0 means that the store has lost all.
+	Last int64
+	// Partial means that a part of what the store keeps of its keys is lost, so that it
+	// cannot say which there are. Only deletions are told then.
+	Partial bool
 }
 
 // revisions are below it.

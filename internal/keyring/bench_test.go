@@ -33,7 +33,7 @@ func fill(b *testing.B, keys store.Keys) {
 func loaded(b *testing.B, keys store.Keys) *Ring[*value] {
 	b.Helper()
 	r := New(valueOf, Options{})
-	if err := r.sync(keys); err != nil {
+	if _, err := r.sync(keys); err != nil {
 		b.Fatal(err)
 	}
 	if r.Len() != many {
@@ -92,7 +92,7 @@ func benchmarkLoad(b *testing.B, keys store.Keys) {
 	b.Run("nothing", func(b *testing.B) {
 		r := loaded(b, keys)
 		for b.Loop() {
-			if err := r.sync(keys); err != nil {
+			if _, err := r.sync(keys); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,13 @@ const (
 	defaultEvery = 250 * time.Millisecond
 	// leastApart is how long it is left alone, at least, whoever wants to know more.
 	leastApart = 100 * time.Millisecond
-	// page is how many keys are read at a time.
-	page = 500
+	// page is how many keys are read at a time. Where that fails, it is a quarter, and no
+	// less than leastPage.
+	page      = 1000
+	leastPage = 16
+	// backoffMost is how many times the interval doubles while all keys have to be read
+	// and cannot be.
+	backoffMost = 3
 	// patience bounds the reading of a page, beyond what the store allows itself.
 	patience = 10 * time.Second
 	// rereadApart is how long it takes, at least, from one time that all keys are read
@@ -38,10 +44,12 @@ type Options struct {
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 	// OnAway is told that the store does not answer any more, and OnBack that it does
-	// again. OnBad is told of a key that cannot be used, OnReread that all keys are read
-	// again and how many times in a row. One goroutine calls them. Nil is nobody.
+	// again. OnLost is told that it does answer, but has lost keys, by ErrEmptied or
+	// ErrPartial, and how many the ring goes on to have; it is away as long. OnBad is told of a key that cannot be used, OnReread that all keys were read again and how
+	// many times in a row. One goroutine calls them. Nil is nobody.
 	OnAway   func(error)
 	OnBack   func(away time.Duration)
+	OnLost   func(err error, keys int)
 	OnBad    func(id string, err error)
 	OnReread func(times int)
 }
@@ -60,20 +68,24 @@ type Ring[T comparable] struct {
 	compile func(*store.Key) (T, error)
 	o       Options
 
-	state  atomic.Pointer[state[T]] // nil until all keys have been read
-	synced atomic.Pointer[time.Time]
-	away   atomic.Bool
+	state   atomic.Pointer[state[T]] // nil until all keys have been read
+	synced  atomic.Pointer[time.Time]
+	away    atomic.Bool
+	emptied atomic.Bool
 
-	start    sync.Once
-	wake     chan struct{}
-	stop     context.CancelFunc
-	stopping context.Context
-	done     chan struct{}
+	start, end sync.Once
+	wake       chan struct{}
+	stop       context.CancelFunc
+	stopping   context.Context
+	done       chan struct{}
 
 	mu   sync.Mutex
 	next *round // the next time that the store is asked
 
-	partial *state[T] // what has been read of all keys so far, nil otherwise
+	// What follows is the goroutine's that follows the store.
+	partial *state[T] // as far as all keys have been read, nil if they are not being read
+	page    int       // how many are read at a time
+	failed  int       // how many times in a row nothing could be read of all
 	reread  time.Time // when all keys were read again last, of the wall clock
 	rereads int       // how many times in a row
 }
@@ -94,7 +106,7 @@ func New[T comparable](compile func(*store.Key) (T, error), o Options) *Ring[T] 
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Ring[T]{compile: compile, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), next: newRound()}
+	r := &Ring[T]{compile: compile, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), next: newRound(), page: page}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	return r
 }
@@ -102,6 +114,18 @@ func New[T comparable](compile func(*store.Key) (T, error), o Options) *Ring[T] 
 // Start begins to follow the store, the first time that it is called.
 func (r *Ring[T]) Start(keys store.Keys) {
 	r.start.Do(func() { go r.run(keys) })
+}
+
+// Seed has the ring begin with what another knows of the same store, as old as that is,
+// where it has not started. It goes on from there.
+func (r *Ring[T]) Seed(from *Ring[T]) {
+	st, at := from.state.Load(), from.synced.Load()
+	if st == nil || at == nil {
+		return
+	}
+	if r.state.CompareAndSwap(nil, st.clone()) {
+		r.synced.CompareAndSwap(nil, at)
+	}
 }
 
 // Close ends that.
@@ -114,8 +138,13 @@ func (r *Ring[T]) Close() {
 // Loaded tells whether all keys have been read once.
 func (r *Ring[T]) Loaded() bool { return r.state.Load() != nil }
 
-// Away tells whether the store did not answer the last time it was asked.
+// Away tells whether the ring could not be made like the store the last time that it
+// was asked: it did not answer, or has lost all keys.
 func (r *Ring[T]) Away() bool { return r.away.Load() }
+
+// Emptied tells whether the store has lost all keys, which the ring still has. It has
+// not if they were deleted.
+func (r *Ring[T]) Emptied() bool { return r.emptied.Load() }
 
 // Age is how long ago the ring was like the store, at most.
 func (r *Ring[T]) Age() time.Duration {
@@ -163,5 +192,13 @@ func (r *Ring[T]) Refresh(ctx context.Context) error {
 		return errClosed
 	}
 }
+
+// ErrEmptied means that the store has lost all keys, as a server that restarts without
+// what it had written down.
+var ErrEmptied = fmt.Errorf("the store has lost all keys: %w", store.ErrUnavailable)
+
+// ErrPartial means that the store has lost a part of what it keeps, and cannot say which
+// keys there are.
+var ErrPartial = fmt.Errorf("the store has lost a part of its keys: %w", store.ErrUnavailable)
 
 var errClosed = errors.New("keys are not followed any more")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,17 +23,23 @@ var errDown = fmt.Errorf("down: %w", store.ErrUnavailable)
 // backend is a store that may be away, slow or forgetful, and counts what it is asked.
 type backend struct {
 	store.Keys
-	down    atomic.Bool
-	asked   atomic.Int64
-	loseNow atomic.Bool // changes that are asked for now are lost
+	down      atomic.Bool
+	asked     atomic.Int64
+	loseNow   atomic.Bool // changes that are asked for now are lost
+	partial   atomic.Bool // a part is lost
+	failWhole atomic.Bool // keys can be followed and not be read from the start
 }
 
 func (b *backend) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
 	b.asked.Add(1)
-	if b.down.Load() {
+	if b.down.Load() || since == 0 && b.failWhole.Load() {
 		return store.KeyChanges{}, errDown
 	}
 	ch, err := b.Keys.Changes(ctx, since, n)
+	if b.partial.Load() {
+		ch.Partial = true
+		ch.Keys = slices.DeleteFunc(ch.Keys, func(k store.Key) bool { return !k.Deleted })
+	}
 	if b.loseNow.Load() && since > 0 {
 		ch.Keys = nil
 	}
@@ -243,9 +250,93 @@ func TestAStoreThatIsAwayFromTheStartIsFollowedLater(t *testing.T) {
 			t.Errorf("away %t, loaded %t, age %s", r.Away(), r.Loaded(), r.Age())
 		}
 		b.down.Store(false)
-		time.Sleep(defaultEvery)
+		time.Sleep(2 * defaultEvery)
 		synctest.Wait()
 		leads(t, r, "a", "a")
+	})
+}
+
+// slow is a store that can tell some keys at a time in the time that it has, and fails
+// every third time all the same.
+type slow struct {
+	store.Keys
+	most        int
+	asked, told atomic.Int64
+}
+
+func (s *slow) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
+	if asked := s.asked.Add(1); n > s.most || asked%3 == 0 {
+		return store.KeyChanges{}, errDown
+	}
+	ch, err := s.Keys.Changes(ctx, since, n)
+	s.told.Add(int64(len(ch.Keys)))
+	return ch, err
+}
+
+func TestReadingAllKeysGoesOnWhereItFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3000
+		b := &slow{Keys: memory.New(memory.Options{}).Keys(), most: 200}
+		for i := range n {
+			put(t, b, key(fmt.Sprint(i)))
+		}
+		r := New(valueOf, Options{})
+		r.Start(b)
+		defer r.Close()
+		for range 600 { // a minute, at most twice the work
+			if r.Loaded() {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if !r.Loaded() || r.Len() != n || b.told.Load() != n {
+			t.Errorf("loaded %t, %d keys, told %d", r.Loaded(), r.Len(), b.told.Load())
+		}
+	})
+}
+
+func TestWhatIsDeletedWhileAllKeysAreReadIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		b := &slow{Keys: memory.New(memory.Options{Now: func() time.Time { return now }}).Keys(), most: 100}
+		for i := range 500 {
+			put(t, b, key(fmt.Sprint(i)))
+		}
+		r := New(valueOf, Options{})
+		defer r.Close()
+		for !r.sawSome() {
+			_, _ = r.sync(b)
+		}
+		if err := b.Delete(t.Context(), "0"); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(2 * time.Hour) // the deletion is told no more
+		put(t, b, key("late"))
+		for !r.Loaded() {
+			_, _ = r.sync(b)
+		}
+		leads(t, r, "0", "")
+		leads(t, r, "late", "late")
+		if r.Len() != 500 {
+			t.Errorf("%d keys", r.Len())
+		}
+	})
+}
+
+// sawSome tells whether some keys have been read and not all.
+func (r *Ring[T]) sawSome() bool { return r.partial != nil && r.partial.count.Load() > 0 }
+
+func TestManyThatCannotReadAllKeysAskLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		b.down.Store(true)
+		r := follow(b, Options{})
+		defer r.Close()
+		time.Sleep(time.Minute)
+		if n := b.asked.Load(); n < 20 || n > 35 {
+			t.Errorf("asked %d times in a minute", n)
+		}
 	})
 }
 
@@ -275,6 +366,122 @@ func TestWhatTheStoreHasLostIsLost(t *testing.T) {
 	})
 }
 
+// A store that has never had a key has lost those that the ring has: they go on to work,
+// and nobody can say whose others are.
+func TestAnEmptiedStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told, away, back atomic.Int64
+		b := newBackend()
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		r := follow(b, Options{
+			OnLost: func(err error, keys int) {
+				if !errors.Is(err, ErrEmptied) {
+					t.Errorf("told of %v", err)
+				}
+				told.Add(int64(keys))
+			},
+			OnAway: func(error) { away.Add(1) },
+			OnBack: func(time.Duration) { back.Add(1) },
+		})
+		defer r.Close()
+		refresh(t, r)
+		b.down.Store(true) // it restarts
+		time.Sleep(time.Second)
+		full := b.Keys
+		b.Keys = memory.New(memory.Options{}).Keys()
+		b.down.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if err := r.Refresh(t.Context()); !errors.Is(err, ErrEmptied) || !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("refreshing: %v", err)
+		}
+		if !r.Emptied() || !r.Away() || r.Age() < time.Minute || told.Load() != 2 || away.Load() != 1 || back.Load() != 0 {
+			t.Errorf("emptied %t, away %t for %s, told of %d keys, %d times away, %d back", r.Emptied(), r.Away(), r.Age(), told.Load(), away.Load(), back.Load())
+		}
+		// what it had is restored
+		b.Keys = full
+		refresh(t, r)
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if r.Emptied() || r.Away() || back.Load() != 1 {
+			t.Errorf("emptied %t, away %t, %d times back", r.Emptied(), r.Away(), back.Load())
+		}
+		// or it starts anew
+		time.Sleep(time.Millisecond)
+		b.Keys = memory.New(memory.Options{}).Keys()
+		if err := r.Refresh(t.Context()); !errors.Is(err, ErrEmptied) {
+			t.Errorf("refreshing: %v", err)
+		}
+		put(t, b, key("new"))
+		refresh(t, r)
+		leads(t, r, "a", "")
+		leads(t, r, "new", "new")
+	})
+}
+
+func TestTheLastKeyCanBeDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		r := follow(b, Options{})
+		defer r.Close()
+		refresh(t, r)
+		b.down.Store(true) // and the deletion is told no more when it is back
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		gone := put(t, b.Keys, key("b"))
+		if err := b.Delete(t.Context(), gone.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.down.Store(false)
+		refresh(t, r)
+		leads(t, r, "a", "")
+		if r.Emptied() || r.Len() != 0 {
+			t.Errorf("emptied %t, %d keys", r.Emptied(), r.Len())
+		}
+	})
+}
+
+// A store that has lost a part of what it keeps ends no key, but for those that it knows
+// to be deleted.
+func TestAStoreThatHasLostAPartIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		b := newBackend()
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		r := follow(b, Options{OnLost: func(err error, _ int) {
+			if !errors.Is(err, ErrPartial) {
+				t.Errorf("told of %v", err)
+			}
+			told.Add(1)
+		}})
+		defer r.Close()
+		refresh(t, r)
+		b.partial.Store(true)
+		if err := b.Delete(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := r.Refresh(t.Context()); !errors.Is(err, ErrPartial) {
+				t.Errorf("refreshing: %v", err)
+			}
+		}
+		leads(t, r, "a", "a")
+		leads(t, r, "b", "")
+		if !r.Away() || r.Emptied() || told.Load() != 1 {
+			t.Errorf("away %t, emptied %t, told %d times", r.Away(), r.Emptied(), told.Load())
+		}
+		b.partial.Store(false)
+		refresh(t, r)
+		leads(t, r, "a", "a")
+	})
+}
+
 func TestAMissedChangeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend()
@@ -288,6 +495,35 @@ func TestAMissedChangeIsFound(t *testing.T) {
 		}
 		refresh(t, r)
 		leads(t, r, "a", "")
+	})
+}
+
+// What was missed is not known as long as the keys cannot be read again.
+func TestKeysThatCannotBeReadAgainAreNotFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rereads atomic.Int64
+		b := newBackend()
+		put(t, b, key("a"))
+		r := follow(b, Options{OnReread: func(int) { rereads.Add(1) }})
+		defer r.Close()
+		refresh(t, r)
+		b.failWhole.Store(true)
+		b.loseNow.Store(true)
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if !r.Away() || r.Age() < 4*time.Second || rereads.Load() != 0 {
+			t.Errorf("away %t for %s, read again %d times", r.Away(), r.Age(), rereads.Load())
+		}
+		b.failWhole.Store(false)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		leads(t, r, "a", "")
+		if r.Away() || r.Age() > defaultEvery || rereads.Load() != 1 {
+			t.Errorf("away %t for %s, read again %d times", r.Away(), r.Age(), rereads.Load())
+		}
 	})
 }
 
@@ -306,7 +542,7 @@ func TestAStoreThatDisagreesWithItselfIsNotReadAllTheTime(t *testing.T) {
 		if n := b.whole.Load(); n > 8 {
 			t.Errorf("read as a whole %d times in a minute", n)
 		}
-		if r.Away() || r.Age() > defaultEvery {
+		if r.Away() || r.Age() > rereadApart+defaultEvery {
 			t.Errorf("away %t for %s", r.Away(), r.Age())
 		}
 	})
@@ -345,6 +581,45 @@ func TestAKeyThatCannotBeUsedIsToldAndLeadsNowhere(t *testing.T) {
 		put(t, b, k)
 		refresh(t, r)
 		leads(t, r, "a", "a")
+	})
+}
+
+func TestASeededRingGoesOnFromTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		old := follow(b, Options{})
+		defer old.Close()
+		refresh(t, old)
+		b.down.Store(true)
+		time.Sleep(time.Minute)
+		r := New(valueOf, Options{})
+		r.Seed(New(valueOf, Options{})) // which knows nothing
+		if r.Loaded() {
+			t.Error("it is loaded")
+		}
+		r.Seed(old)
+		r.Start(b)
+		defer r.Close()
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if !r.Away() || r.Age() < time.Minute {
+			t.Errorf("away %t for %s", r.Away(), r.Age())
+		}
+		b.down.Store(false)
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, r)
+		leads(t, r, "a", "")
+		leads(t, r, "b", "b")
+		if r.Away() || r.rereads > 0 {
+			t.Errorf("away %t, read again %d times", r.Away(), r.rereads)
+		}
+		refresh(t, old)
+		leads(t, old, "a", "")
+		leads(t, old, "b", "b")
 	})
 }
 
@@ -393,13 +668,13 @@ func TestTheRingIsLikeTheStore(t *testing.T) {
 				_, _ = b.Put(ctx, k) // what is taken is refused
 			}
 			if rapid.Bool().Draw(t, "follow") {
-				if err := r.sync(b); err != nil {
-					t.Fatal(err)
+				if ok, err := r.sync(b); !ok || err != nil {
+					t.Fatal(ok, err)
 				}
 			}
 		}
-		if err := r.sync(b); err != nil {
-			t.Fatal(err)
+		if ok, err := r.sync(b); !ok || err != nil {
+			t.Fatal(ok, err)
 		}
 		for _, secret := range secrets {
 			want, err := b.Find(ctx, apikey.Hash(secret))

@@ -1,6 +1,7 @@
 package keyring
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +16,9 @@ type state[T comparable] struct {
 	shards [shards]shard[T]
 	count  atomic.Int64
 
-	// What follows is the goroutine's that follows the store.
+	// What follows is the goroutine's that follows the store, which changes it with mu
+	// locked.
+	mu       sync.Mutex
 	keys     map[string]known[T]
 	previous map[string]store.KeyHash // of the keys that have two secrets
 	since    int64
@@ -42,6 +45,21 @@ func newState[T comparable]() *state[T] {
 		st.shards[i].secrets = make(map[store.KeyHash]Entry[T])
 	}
 	return st
+}
+
+// clone is another state of the same keys.
+func (st *state[T]) clone() *state[T] {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c := &state[T]{keys: maps.Clone(st.keys), previous: maps.Clone(st.previous), since: st.since, sum: st.sum}
+	c.count.Store(st.count.Load())
+	for i := range st.shards {
+		sh := &st.shards[i]
+		sh.mu.RLock()
+		c.shards[i].secrets = maps.Clone(sh.secrets)
+		sh.mu.RUnlock()
+	}
+	return c
 }
 
 // shard is where a secret is. The hash is as good as random.

@@ -340,6 +340,15 @@ func (a *App) KeepsKeys() bool {
 // StoreKey is the same for configs whose counters and keys are the same.
 func (a *App) StoreKey() string { return a.store.Key() }
 
+// CountsKey is the same for configs whose stores are of the same counts and keys, though
+// they may reach them in another way.
+func (a *App) CountsKey() string {
+	if s, ok := a.store.(interface{ Counts() string }); ok {
+		return s.Counts()
+	}
+	return a.store.Key()
+}
+
 // Leases renews the holds of calls at work.
 func (a *App) Leases() *store.Leases { return a.shared.leases }
 

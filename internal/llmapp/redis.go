@@ -275,6 +275,9 @@ var keyOf = func() (key [32]byte) {
 	return key
 }()
 
+// Counts is the same for all ways to reach the same counts.
+func (r *Redis) Counts() string { return "redis " + r.at.counts() }
+
 // Key implements Store. It changes with all that connections depend on, the timeout
 // and the content of the CA's file among it, and tells nothing of it. The counters of the key before hand over what is
 // pending, or leave it in the directory to those of the new one.

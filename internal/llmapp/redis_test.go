@@ -181,6 +181,10 @@ func TestRedisReloads(t *testing.T) {
 
 	a := mustRun(t, redisConfig(t, server.Addr(), dir))
 	eventually(t, "a warning of eviction", func() bool { return strings.Contains(testLog.String(), "noeviction") })
+	if a.Keys() == nil {
+		t.Error("there is no store of keys")
+	}
+	eventually(t, "an error that keys may be evicted", func() bool { return strings.Contains(testLog.String(), "redis may drop API keys") })
 	a.Counters().Settle(reserveOne(t, a), []int64{1})
 	server.Kill()
 	a.Counters().Settle(reserveOne(t, a), []int64{10}) // counted here

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -34,6 +36,8 @@ type shares struct {
 	*outage.Counters
 	counts  string // which they are
 	watched sync.Once
+	kept    atomic.Bool // API keys are in it, too
+	evicts  sync.Once   // it was told that they may be dropped
 	// hurry ends the time that closing may take; it is called when the process ends.
 	hurrying context.Context
 	hurry    context.CancelFunc
@@ -214,10 +218,28 @@ func (s *shares) watch() {
 		logger().Warn("redis may drop counters when it is short of memory, and limits would start again: set its maxmemory-policy to noeviction",
 			zap.String("maxmemory-policy", p))
 	}
+	s.warnOfKeys()
+}
+
+// warnOfKeys tells once that the server may drop API keys. They do not expire, so that
+// only policies for all keys do.
+func (s *shares) warnOfKeys() {
+	p := s.Remote().(*redis.Store).EvictionPolicy()
+	if !s.kept.Load() || !strings.HasPrefix(p, "allkeys-") {
+		return
+	}
+	s.evicts.Do(func() {
+		logger().Error("redis may drop API keys when it is short of memory, and calls with keys_store would get 503: set its maxmemory-policy to noeviction",
+			zap.String("maxmemory-policy", p))
+	})
 }
 
 // Keys are the API keys in the same Redis.
-func (s *shares) Keys() store.Keys { return s.Remote().(*redis.Store).Keys() }
+func (s *shares) Keys() store.Keys {
+	s.kept.Store(true)
+	s.warnOfKeys()
+	return s.Remote().(*redis.Store).Keys()
+}
 
 // Release is for when no config uses the counters any more. Calls at work still end in
 // them; then what is pending is handed over.

@@ -122,7 +122,7 @@ function issue() {
 }
 
 function rotate(k) {
-	const grace = h('select', {}, [['', 'not at all: the old secret ends now'], ['1h', 'for an hour'], ['24h', 'for a day'], ['168h', 'for a week']]
+	const grace = h('select', {}, [['0s', 'not at all: the old secret ends now'], ['1h', 'for an hour'], ['24h', 'for a day'], ['168h', 'for a week']]
 		.map(([value, label]) => h('option', { value, selected: value === '24h' }, label)));
 	ask({
 		title: 'Rotate ' + k.id,

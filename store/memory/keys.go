@@ -270,7 +270,7 @@ func (k *Keys) Changes(ctx context.Context, since int64, n int) (store.KeyChange
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	ch := store.KeyChanges{Sum: k.sum}
+	ch := store.KeyChanges{Sum: k.sum, Last: k.last}
 	i, _ := slices.BinarySearchFunc(k.order, since+1, func(c change, r int64) int { return cmp.Compare(c.revision, r) })
 	for _, c := range k.order[i:] {
 		if len(ch.Keys) >= n {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -57,6 +58,9 @@ func (s *Store) Keys() store.Keys {
 // Durable tells that keys outlive the process.
 func (*Keys) Durable() bool { return true }
 
+// errPartial is that of keys of which nobody can say whether they are there.
+var errPartial = fmt.Errorf("asking Redis for keys: a part of them is lost, as by eviction: %w", store.ErrUnavailable)
+
 // Get implements store.Keys.
 func (k *Keys) Get(ctx context.Context, id string) (store.Key, error) {
 	return k.one(ctx, "get", id)
@@ -68,56 +72,63 @@ func (k *Keys) Find(ctx context.Context, hash store.KeyHash) (store.Key, error) 
 }
 
 func (k *Keys) one(ctx context.Context, how, which string) (store.Key, error) {
-	keys, _, err := k.choose(ctx, how, which)
+	ch, err := k.choose(ctx, how, which)
 	if err != nil {
 		return store.Key{}, err
 	}
-	if len(keys) == 0 {
+	if len(ch.Keys) == 0 && ch.Partial {
+		return store.Key{}, errPartial
+	}
+	if len(ch.Keys) == 0 {
 		return store.Key{}, fmt.Errorf("reading a key: %w", store.ErrNoKey)
 	}
-	return keys[0], nil
+	return ch.Keys[0], nil
 }
 
 // List implements store.Keys.
 func (k *Keys) List(ctx context.Context, after string, n int) ([]store.Key, error) {
-	keys, _, err := k.choose(ctx, "list", after, max(n, 0))
-	return keys, err
+	ch, err := k.choose(ctx, "list", after, max(n, 0))
+	return ch.Keys, err
 }
 
 // Changes implements store.Keys.
 func (k *Keys) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
-	keys, sum, err := k.choose(ctx, "changes", since, max(n, 0))
-	return store.KeyChanges{Keys: keys, Sum: sum}, err
+	return k.choose(ctx, "changes", since, max(n, 0))
 }
 
-// choose reads keys, and the sum over all.
-func (k *Keys) choose(ctx context.Context, how string, args ...any) (keys []store.Key, sum int64, err error) {
+// choose reads keys, and what there is to know of all.
+func (k *Keys) choose(ctx context.Context, how string, args ...any) (store.KeyChanges, error) {
 	cmd, _, err := k.run(ctx, k.read, append([]any{how}, args...))
 	if err != nil {
-		return nil, 0, err
+		return store.KeyChanges{}, err
 	}
 	reply, err := cmd.StringSlice()
-	if err != nil || len(reply)%3 != 1 {
-		return nil, 0, unanswered(errReply)
+	if err != nil || len(reply) < 3 || len(reply)%3 != 0 {
+		return store.KeyChanges{}, unanswered(errReply)
 	}
-	if sum, err = strconv.ParseInt(reply[0], 10, 64); err != nil {
-		return nil, 0, unanswered(errReply)
+	var ch store.KeyChanges
+	var wrong [2]error
+	ch.Sum, wrong[0] = strconv.ParseInt(reply[0], 10, 64)
+	ch.Last, wrong[1] = strconv.ParseInt(reply[1], 10, 64)
+	if errors.Join(wrong[:]...) != nil {
+		return store.KeyChanges{}, unanswered(errReply)
 	}
-	keys = make([]store.Key, 0, len(reply)/3)
-	for r := reply[1:]; len(r) > 0; r = r[3:] {
+	ch.Partial = reply[2] != "0"
+	ch.Keys = make([]store.Key, 0, len(reply)/3)
+	for r := reply[3:]; len(r) > 0; r = r[3:] {
 		key, err := parseKey(r[0], r[2])
 		if err != nil {
 			if how == "get" || how == "find" {
-				return nil, 0, err
+				return store.KeyChanges{}, err
 			}
 			key = store.Key{ID: r[0], Disabled: true} // lest one that is damaged hides the others
 		}
 		if key.Revision, err = strconv.ParseInt(r[1], 10, 64); err != nil {
-			return nil, 0, unanswered(errReply)
+			return store.KeyChanges{}, unanswered(errReply)
 		}
-		keys = append(keys, key)
+		ch.Keys = append(ch.Keys, key)
 	}
-	return keys, sum, nil
+	return ch, nil
 }
 
 // parseKey reads a record. Of a key that was deleted it is empty.

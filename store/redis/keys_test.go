@@ -104,6 +104,101 @@ func TestDeletionsAreToldForAnHour(t *testing.T) {
 	}
 }
 
+func TestAnEmptiedServerSaysSo(t *testing.T) {
+	server, o := single(t)
+	k := fresh(t, o)
+	a := put(t, k, keyOf("a"))
+	if err := k.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if ch, err := k.Changes(t.Context(), a.Revision, 10); err != nil || ch.Last <= a.Revision || ch.Sum != 0 {
+		t.Errorf("without a key: got %+v, %v", ch, err)
+	}
+	if err := server.Client().Del(t.Context(), k.names...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if ch, err := k.Changes(t.Context(), a.Revision, 10); err != nil || ch.Last != 0 || ch.Sum != 0 {
+		t.Errorf("emptied: got %+v, %v", ch, err)
+	}
+}
+
+// A server that evicts drops any of the names. Nobody is told then that keys were
+// deleted, and all can be revoked.
+func TestAPartThatIsEvictedIsNoDeletion(t *testing.T) {
+	server, o := single(t)
+	for i, name := range []string{"records", "hashes", "log", "ids", "meta"} {
+		t.Run(name, func(t *testing.T) {
+			k := fresh(t, o)
+			keys := []store.Key{put(t, k, keyOf("a")), put(t, k, keyOf("b"))}
+			if err := k.Delete(t.Context(), put(t, k, keyOf("c")).ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Client().Del(t.Context(), k.names[i]).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for _, more := range []bool{false, true} {
+				if more {
+					put(t, k, keyOf("more"))
+				}
+				for _, key := range keys {
+					if _, err := k.Get(t.Context(), key.ID); errors.Is(err, store.ErrNoKey) {
+						t.Errorf("%s, more %t: %v", key.ID, more, err)
+					}
+					if _, err := k.Find(t.Context(), key.Hash); errors.Is(err, store.ErrNoKey) {
+						t.Errorf("%s by its secret, more %t: %v", key.ID, more, err)
+					}
+				}
+				ch, err := k.Changes(t.Context(), 0, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var sum int64
+				for _, key := range ch.Keys {
+					if key.Deleted && key.ID != "c" {
+						t.Errorf("%s is told to be deleted, more %t", key.ID, more)
+					}
+					if !key.Deleted {
+						sum = store.AddRevision(sum, 0, key.Revision)
+					}
+				}
+				if !ch.Partial && sum != ch.Sum {
+					t.Errorf("more %t: the sum is %d, want %d", more, ch.Sum, sum)
+				}
+			}
+			last := keys[1].Revision
+			for _, id := range []string{"a", "b", "more"} {
+				if err := k.Delete(t.Context(), id); err != nil {
+					t.Errorf("deleting %s: %v", id, err)
+				}
+				ch, err := k.Changes(t.Context(), last, 10)
+				if err != nil || len(ch.Keys) == 0 {
+					t.Fatalf("after deleting %s: got %+v, %v", id, ch, err)
+				}
+				newest := ch.Keys[len(ch.Keys)-1]
+				if newest.ID != id || !newest.Deleted || newest.Revision <= last {
+					t.Errorf("after deleting %s: got %+v", id, newest)
+				}
+				last = newest.Revision
+				if _, err := k.Find(t.Context(), keyOf(id).Hash); err == nil {
+					t.Errorf("the secret of %s leads to it still", id)
+				}
+			}
+			if ch, err := k.Changes(t.Context(), 0, 10); err != nil || ch.Partial || ch.Sum != 0 {
+				t.Errorf("in the end: got %+v, %v", ch, err)
+			}
+			for name, want := range map[int]int64{0: 0, 1: 0, 3: 0} {
+				n := server.Client().HLen(t.Context(), k.names[name])
+				if name == 3 {
+					n = server.Client().ZCard(t.Context(), k.names[name])
+				}
+				if n.Val() != want {
+					t.Errorf("%s has %d left", k.names[name], n.Val())
+				}
+			}
+		})
+	}
+}
+
 func TestRevisionsRiseWhenTheClockStepsBack(t *testing.T) {
 	server, o := single(t)
 	at := time.Now()

@@ -5,9 +5,10 @@
 --   list <after> <n>      the first n whose ids are after one
 --   changes <since> <n>   the first n that were changed after a revision
 --
--- The reply is the sum over all revisions, and of each key its id, its revision and
--- its record, or nothing for one that was deleted.
-local records, hashes, log, ids, meta = unpack(KEYS)
+-- The reply is the sum over all revisions, the last revision, "1" if a part of what there
+-- was is lost, and of each key its id, its revision and its record, or nothing for one
+-- that was deleted.
+local records, hashes, log, ids, meta, gone = unpack(KEYS)
 local what, which, n = unpack(ARGV)
 local call = redis.call
 
@@ -28,12 +29,30 @@ else
   end
 end
 
-local reply = { call('HGET', meta, 'sum') or '0' }
+-- A server that evicts drops one of the names whole; what is stored afterwards begins it
+-- anew, with less than the others have.
+local count = call('ZCARD', ids)
+local partial = call('HLEN', records) ~= count or call('ZCARD', log) < count
+  or count > 0 and call('EXISTS', meta) == 0
+  or what == 'find' and call('HLEN', hashes) < count
+
+local state = call('HMGET', meta, 'sum', 'last')
+local reply = { state[1] or '0', state[2] or '0', partial and '1' or '0' }
 for i, id in ipairs(chosen) do
   local record = call('HGET', records, id)
-  if record or what == 'changes' then
+  local tell = record
+  if what == 'changes' then
+    if not partial then
+      tell = true
+    elseif record then
+      tell = false
+    else
+      tell = call('ZSCORE', gone, id)
+    end
+  end
+  if tell then
     reply[#reply + 1] = id
-    reply[#reply + 1] = string.format('%.0f', tonumber(revision[i] or call('ZSCORE', log, id)))
+    reply[#reply + 1] = string.format('%.0f', tonumber(revision[i] or call('ZSCORE', log, id) or 0))
     reply[#reply + 1] = record or ''
   end
 end

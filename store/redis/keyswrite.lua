@@ -21,8 +21,11 @@ local function secrets(r)
 end
 
 local old = call('HGET', records, id)
-local from = 0
-if old then from = tonumber(call('ZSCORE', log, id)) end
+local from, unknown = 0, false -- unknown: of which revision the sum has the key
+if old then
+  from = tonumber(call('ZSCORE', log, id) or 0)
+  unknown = from == 0
+end
 
 if what == 'put' then
   if old == record then return 'ok ' .. string.format('%.0f', from) end
@@ -35,21 +38,47 @@ if what == 'put' then
     local owner = call('HGET', hashes, hash)
     if owner and owner ~= id then return 'taken' end
   end
-elseif not old then
-  return 'none'
+end
+
+-- A server that evicts may have dropped the record, or any other name, and not the key.
+local leading = {} -- the hashes that lead to the key
+if old then
+  leading = secrets(old)
+elseif what == 'delete' then
+  local count = call('ZCARD', ids)
+  local known = call('ZSCORE', ids, id)
+  if known or call('HLEN', records) ~= count or call('ZCARD', log) < count then
+    local all = call('HGETALL', hashes)
+    for i = 1, #all, 2 do
+      if all[i + 1] == id then leading[#leading + 1] = all[i] end
+    end
+    local last = call('ZSCORE', log, id)
+    if last and not call('ZSCORE', gone, id) then
+      known = true
+      from = tonumber(last)
+    end
+  end
+  if not known and #leading == 0 then return 'none' end
+  unknown = from == 0
 end
 
 local state = call('HMGET', meta, 'last', 'sum')
 local time = call('TIME')
 local to = math.max((tonumber(state[1]) or 0) + 1, time[1] * 1000000 + time[2])
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local sum = (tonumber(state[2]) or 0) - from
+local sum = tonumber(state[2])
+if not sum or unknown then -- it is added up anew
+  sum = 0
+  for _, other in ipairs(call('ZRANGE', ids, 0, -1)) do
+    sum = sum + tonumber(call('ZSCORE', log, other) or 0)
+    if sum >= revisions then sum = sum - revisions end
+  end
+end
+sum = sum - from
 if sum < 0 then sum = sum + revisions end
 local over = call('ZRANGEBYSCORE', gone, '-inf', now - remembered, 'LIMIT', 0, forgotten)
 
-if old then
-  for _, hash in ipairs(secrets(old)) do call('HDEL', hashes, hash) end
-end
+for _, hash in ipairs(leading) do call('HDEL', hashes, hash) end
 if what == 'put' then
   sum = sum + to
   if sum >= revisions then sum = sum - revisions end

@@ -143,7 +143,7 @@ func testNoKey(f *keysFixture) {
 	if list, err := f.keys.List(f.Context(), "", 10); len(list) != 0 || err != nil {
 		f.Errorf("got %+v, %v", list, err)
 	}
-	if ch, err := f.keys.Changes(f.Context(), 0, 10); len(ch.Keys) != 0 || ch.Sum != 0 || err != nil {
+	if ch, err := f.keys.Changes(f.Context(), 0, 10); len(ch.Keys) != 0 || ch.Sum != 0 || ch.Last != 0 || err != nil {
 		f.Errorf("got %+v, %v", ch, err)
 	}
 }

@@ -47,6 +47,9 @@ func (r *reader) read(t tester, keys store.Keys, n int) bool {
 			r.keys[k.ID] = k
 		}
 		if len(ch.Keys) < n {
+			if ch.Last < r.since || ch.Last == 0 && len(r.keys) > 0 {
+				t.Fatalf("the last revision is %d, and there is %d", ch.Last, r.since)
+			}
 			return r.sum == ch.Sum
 		}
 	}

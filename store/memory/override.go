@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -73,8 +74,9 @@ func (o *overrides) join(from *overrides) {
 }
 
 // Override implements store.Overrides. Where the store has a directory, it is written
-// there before this returns, unless the disk does not take it. It fails as Reserve does
-// where counts are being read.
+// there before this returns. If the disk does not take it, the error wraps
+// store.ErrUnavailable: the limit is in force, and is written when that is possible. It
+// fails as Reserve does where counts are being read.
 func (s *Store) Override(ctx context.Context, e store.Entity, rule string, limit *int64) error {
 	if err := s.gate.pass(ctx); err != nil {
 		return err
@@ -86,8 +88,9 @@ func (s *Store) Override(ctx context.Context, e store.Entity, rule string, limit
 		sh.own.note(e)
 	}
 	sh.mu.Unlock()
-	// What cannot be written now is written later, and reported then.
-	_ = s.Sync()
+	if err := s.flush(); err != nil {
+		return fmt.Errorf("setting a limit, which is in force in memory and not yet on the disk: %w: %w", store.ErrUnavailable, err)
+	}
 	return nil
 }
 

@@ -141,6 +141,16 @@ func (s *Store) Sync() error {
 	return errors.Join(s.journal.flush(), s.keys.flush())
 }
 
+// flush writes as Sync does, but for keys.
+func (s *Store) flush() error {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	if s.journal == nil {
+		return nil
+	}
+	return s.journal.flush()
+}
+
 // Close writes what has been counted and gives the directory back. The store stays
 // usable, in memory only.
 func (s *Store) Close() error {

@@ -123,6 +123,60 @@ func TestOwnLimitsOfADirectoryGiveWay(t *testing.T) {
 	mustClose(t, s)
 }
 
+// Of limits that are found in a directory, those that were taken away meanwhile stay so:
+// the directory was not in use then, or is a copy from before.
+func TestOwnLimitsThatWereTakenAwayStayAway(t *testing.T) {
+	c, dir, copied := newClock(), t.TempDir(), t.TempDir()
+	s, _ := persisted(t, c, dir)
+	remove := func(e store.Entity, r *store.Rule) {
+		t.Helper()
+		if err := s.Override(t.Context(), e, r.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	persist := func(dir string) {
+		t.Helper()
+		if _, err := s.Persist(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	override(t, s, app(1), hourly, 1)
+	override(t, s, app(1), monthly, 2)
+	override(t, s, app(2), hourly, 3)
+	override(t, s, app(3), hourly, 4)
+	if err := os.CopyFS(copied, os.DirFS(crashed(t, dir))); err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *Store) {
+		t.Helper()
+		wantOwn(t, s, app(1), map[string]int64{monthly.ID: 2})
+		wantOwn(t, s, app(2), nil)
+		wantOwn(t, s, app(3), map[string]int64{hourly.ID: 9})
+	}
+
+	persist("")
+	remove(app(1), hourly)
+	remove(app(2), hourly)
+	remove(app(3), hourly)
+	override(t, s, app(3), hourly, 9)
+	persist(dir)
+	check(s)
+	mustSync(t, s)
+	next, _ := persisted(t, c, crashed(t, dir))
+	check(next)
+
+	persist(copied)
+	check(s)
+	next, _ = persisted(t, c, crashed(t, copied))
+	check(next)
+	persist("")
+	persist(copied)
+	check(s)
+	mustClose(t, s)
+	next, _ = persisted(t, c, copied)
+	check(next)
+}
+
 func TestOwnLimitsHaveRoomInAFullStore(t *testing.T) {
 	s := New(Options{MaxEntities: 2})
 	for i := range 2 {

@@ -81,7 +81,7 @@ func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
 		return nil, nil, Restored{}, err
 	}
 	l := s.newLoading()
-	log, rec, err := d.Open(logName, recordVersion, l.visit)
+	log, rec, err := d.OpenSince(logName, oldestVersion, recordVersion, l.visit)
 	if err != nil {
 		return nil, nil, Restored{}, errors.Join(err, d.Close())
 	}

@@ -30,7 +30,8 @@ application are shown. A consumer in parentheses, (shared), stands for a counter
 callers share.
 
 --json prints the rows as one JSON array instead, as GET /llm/usage of the admin API has
-them. --watch shows the table again and again, every two seconds unless it says otherwise.
+them. --watch shows the table again and again, every two seconds unless it says otherwise,
+and less often where a round takes more than a tenth of that.
 
 There is no colour where the output is no terminal, or where NO_COLOR is set.
 `,
@@ -131,11 +132,17 @@ func (p *printer) text() (string, error) {
 // emptied takes a terminal back to an empty page.
 const emptied = "\x1b[H\x1b[2J\x1b[3J"
 
+// rest is how many times as long as a round took the next one is waited for, at least: of
+// many consumers it has the store look through all its keys.
+const rest = 9
+
 // watch prints the table until writing fails. Once there has been one, a gateway that is
 // away is told and waited for.
 func (p *printer) watch(every time.Duration, sleep func(time.Duration)) error {
 	for first := true; ; first = false {
+		began := p.now()
 		text, err := p.text()
+		took := p.now().Sub(began)
 		if err != nil {
 			if first {
 				return err
@@ -148,7 +155,7 @@ func (p *printer) watch(every time.Duration, sleep func(time.Duration)) error {
 		if _, err := io.WriteString(p.out, text); err != nil {
 			return err
 		}
-		sleep(every)
+		sleep(max(every, rest*took))
 		if p.look.terminal {
 			p.look.width = widthOf(p.out, p.look.width)
 		}

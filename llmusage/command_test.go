@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,5 +155,26 @@ func TestWatchGoesOn(t *testing.T) {
 	p.of.address = "127.0.0.1:0"
 	if err := p.watch(time.Minute, func(time.Duration) { t.Error("it waits for what was never there") }); err == nil {
 		t.Error("no error")
+	}
+}
+
+// Watching takes a tenth of the time at most, however many consumers there are.
+func TestWatchRestsTheLongerTheLongerARoundTakes(t *testing.T) {
+	address, _ := endpoint(t, 1)
+	at, took := noon, []time.Duration{0, 100 * time.Millisecond, 30 * time.Second, time.Millisecond}
+	reads := 0
+	p := printer{of: query{address: address}, out: &full{room: len(took)}}
+	p.now = func() time.Time { // before a round, for its table, and after it
+		if reads++; reads%3 == 2 {
+			at = at.Add(took[min(reads/3, len(took)-1)])
+		}
+		return at
+	}
+	var slept []time.Duration
+	if err := p.watch(2*time.Second, func(d time.Duration) { slept = append(slept, d) }); !errors.Is(err, errFull) {
+		t.Error(err)
+	}
+	if want := []time.Duration{2 * time.Second, 2 * time.Second, 270 * time.Second, 2 * time.Second}; !slices.Equal(slept, want) {
+		t.Errorf("slept %v, want %v", slept, want)
 	}
 }

@@ -37,7 +37,9 @@ const DefaultPath = "/llm/usage"
 //
 // The answer is 401 to a caller that nobody has identified, 403 to one whose calls are only
 // counted together with those of others, 405 to methods other than GET and HEAD, 429 to
-// more than 20 requests of one caller in a second, and 503 while the counts cannot be read.
+// more than 20 requests in a second of one application, or of a caller that has none, and
+// 503 while the counts cannot be read. What was read is told again for a second; `at` says
+// when it was read.
 type Handler struct {
 	// Path is where the handler answers; it has no wildcards or placeholders. Default:
 	// `/llm/usage`.
@@ -51,6 +53,7 @@ type Handler struct {
 	path   caddyhttp.MatchPath
 	ahead  atomic.Pointer[[]llmapp.Instance] // to be shown; nil if nobody has looked
 	pace   pace
+	recent llmapp.Recent
 	logger *zap.Logger
 	now    func() time.Time
 }
@@ -142,10 +145,10 @@ func (h *Handler) answer(r *http.Request) (*document, *limit.Refusal) {
 		return nil, nobody
 	}
 	now := h.now()
-	if !h.pace.admits(who, now) {
+	if !h.pace.admits(who.paced(), now) {
 		return nil, tooOften
 	}
-	qs, current, err := h.app.QuotasOf(r, h.instances())
+	qs, at, current, err := h.recent.QuotasOf(h.app, r, h.instances(), now)
 	switch {
 	case err != nil:
 		if c := h.logger.Check(zap.DebugLevel, "reading what a caller has used"); c != nil {
@@ -155,7 +158,7 @@ func (h *Handler) answer(r *http.Request) (*document, *limit.Refusal) {
 	case len(qs) == 0 && who.application == "":
 		return nil, noApplication
 	}
-	return newDocument(who, meter.Var(r, meter.VarGroup), qs, current, now), nil
+	return newDocument(who, meter.Var(r, meter.VarGroup), qs, current, at), nil
 }
 
 // instances are those that are shown. Servers may start before the app that walks the
@@ -172,6 +175,15 @@ func (h *Handler) instances() []llmapp.Instance {
 type caller struct {
 	application string // empty for a key bound to none
 	id          string // of the key, or what another authenticator calls the user
+}
+
+// paced is whose requests are limited together: the keys of an application have counters in
+// common, and more keys are no more reason to ask.
+func (c caller) paced() caller {
+	if c.application != "" {
+		c.id = ""
+	}
+	return c
 }
 
 func callerOf(r *http.Request) caller {

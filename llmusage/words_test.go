@@ -1,6 +1,8 @@
 package llmusage
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -132,5 +134,34 @@ func TestPace(t *testing.T) {
 	}
 	if len(p.asked) != 1 {
 		t.Errorf("%d callers of seconds that are over are kept", len(p.asked)-1)
+	}
+}
+
+func TestKeysOfAnApplicationArePacedTogether(t *testing.T) {
+	var p pace
+	for i := range perSecond {
+		if !p.admits(caller{"app", fmt.Sprint("key ", i)}.paced(), noon) {
+			t.Fatal("refused too early")
+		}
+	}
+	if p.admits(caller{"app", "another key"}.paced(), noon) {
+		t.Error("another key of the application is no reason to read more")
+	}
+	for _, other := range []caller{{"other app", "key 0"}, {"", "key 0"}, {"", "key 1"}} {
+		if !p.admits(other.paced(), noon) {
+			t.Errorf("%+v is refused", other)
+		}
+	}
+}
+
+func TestCallersOfASecondAreBounded(t *testing.T) {
+	var p pace
+	for i := range callersMost + 10 {
+		if admitted := p.admits(caller{id: strconv.Itoa(i)}, noon); admitted != (i < callersMost) {
+			t.Fatalf("caller %d is admitted: %t", i, admitted)
+		}
+	}
+	if !p.admits(caller{id: "0"}, noon) || !p.admits(caller{id: "next"}, noon.Add(time.Second)) {
+		t.Error("who was there, or comes in the next second, is refused")
 	}
 }

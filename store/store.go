@@ -145,6 +145,33 @@ type Ticket struct {
 	Private any
 }
 
+// Reading is what is to be read of one entity. Results correspond to Rules, in a slice that
+// has their length; see Counters.Read.
+type Reading struct {
+	Entity
+	Rules   []*Rule
+	Results []Result
+}
+
+// ManyReader are counters that read many entities faster than one after the other.
+type ManyReader interface {
+	// ReadAll is Counters.Read of each. After an error some results may be filled.
+	ReadAll(ctx context.Context, readings []Reading) error
+}
+
+// ReadAll reads many entities of c, together if it can. Errors are those of Counters.Read.
+func ReadAll(ctx context.Context, c Counters, readings []Reading) error {
+	if many, ok := c.(ManyReader); ok {
+		return many.ReadAll(ctx, readings)
+	}
+	for i := range readings {
+		if err := c.Read(ctx, readings[i].Entity, readings[i].Rules, readings[i].Results); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Counters is a store of counters. It is safe for use by many goroutines.
 //
 // Errors mean that the store could not do what was asked, never that a limit is

@@ -63,13 +63,24 @@ func (*Admin) usage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows := []usageRow{}
-	err = a.walk(w, r, a.Counters().Entities, func(in Instance, e store.Entity) (err error) {
-		rows, err = appendRows(r, rows, a.Counters(), in, e)
-		return err
+	var all []counters
+	err = a.walk(w, r, a.Counters().Entities, func(in Instance, e store.Entity) error {
+		all = append(all, countersOf(in, e, rulesOf(in, e.Consumer)))
+		return nil
 	})
 	if err != nil {
 		return err
+	}
+	readings := make([]store.Reading, len(all))
+	for i := range all {
+		readings[i] = all[i].Reading
+	}
+	if err := store.ReadAll(r.Context(), a.Counters(), readings); err != nil {
+		return apiError(http.StatusServiceUnavailable, err)
+	}
+	rows := []usageRow{}
+	for i := range all {
+		rows = all[i].append(rows)
 	}
 	return writeJSON(w, rows)
 }
@@ -80,16 +91,32 @@ func appendRows(r *http.Request, rows []usageRow, c store.Counters, in Instance,
 }
 
 func rowsOf(r *http.Request, rows []usageRow, c store.Counters, in Instance, e store.Entity, infos []RuleInfo) ([]usageRow, error) {
-	rules := make([]*store.Rule, len(infos))
-	for i := range infos {
-		rules[i] = infos[i].Store
-	}
-	results := make([]store.Result, len(rules))
-	if err := c.Read(r.Context(), e, rules, results); err != nil {
+	all := countersOf(in, e, infos)
+	if err := c.Read(r.Context(), e, all.Rules, all.Results); err != nil {
 		return nil, err
 	}
-	for i, info := range infos {
-		res := &results[i]
+	return all.append(rows), nil
+}
+
+// counters are those of an entity.
+type counters struct {
+	store.Reading
+	infos []RuleInfo
+}
+
+func countersOf(in Instance, e store.Entity, infos []RuleInfo) counters {
+	e.Instance = in.ID()
+	c := counters{store.Reading{Entity: e, Rules: make([]*store.Rule, len(infos)), Results: make([]store.Result, len(infos))}, infos}
+	for i := range infos {
+		c.Rules[i] = infos[i].Store
+	}
+	return c
+}
+
+// append appends the rows of what was read.
+func (c *counters) append(rows []usageRow) []usageRow {
+	for i, info := range c.infos {
+		res := &c.Results[i]
 		if info.Model != "" && res.Used == 0 && res.Held == 0 && !res.Overridden {
 			continue // one of many models, which was not called
 		}
@@ -97,13 +124,13 @@ func rowsOf(r *http.Request, rows []usageRow, c store.Counters, in Instance, e s
 			res.Limit = info.Limit
 		}
 		rows = append(rows, usageRow{
-			Instance: in.ID(), Rule: info.Words, Consumer: e.Consumer, Model: info.Model, Unit: info.Unit,
+			Instance: c.Instance, Rule: info.Words, Consumer: c.Consumer, Model: info.Model, Unit: info.Unit,
 			Limit: info.amount(res.Limit), Used: info.amount(res.Used),
 			Reserved: info.amount(res.Held), Remaining: info.amount(res.Remaining()),
 			WindowStart: instant(res.WindowStart), ResetsAt: instant(res.ResetAt), Override: res.Overridden,
 		})
 	}
-	return rows, nil
+	return rows
 }
 
 func instant(t time.Time) *time.Time {

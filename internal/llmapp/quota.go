@@ -59,24 +59,8 @@ type knowing interface {
 // where some of what they say is only what this process knows, since the store cannot be
 // reached. Errors are those of store.Counters.
 func (a *App) QuotasOf(r *http.Request, instances []Instance) (qs []Quota, current bool, err error) {
-	current = true
-	for _, in := range instances {
-		by, ok := in.(RulesByCaller)
-		if !ok {
-			continue
-		}
-		consumer, infos := by.RulesOfCaller(r)
-		if len(infos) == 0 {
-			continue
-		}
-		results, known, err := a.read(r.Context(), store.Entity{Instance: in.ID(), Consumer: consumer}, infos)
-		if err != nil {
-			return nil, false, fmt.Errorf("reading counters: %w", err)
-		}
-		current = current && known
-		qs = append(qs, quotas(in.ID(), infos, results)...)
-	}
-	return qs, current, nil
+	qs, _, current, err = new(Recent).QuotasOf(a, r, instances, time.Time{})
+	return qs, current, err
 }
 
 func (a *App) read(ctx context.Context, e store.Entity, infos []RuleInfo) (results []store.Result, current bool, err error) {

@@ -81,7 +81,7 @@ func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passag
 	c.attempts.routed = nil
 	p := c.pass(r.Context(), w, r)
 	if len(s.body) > 0 {
-		c.set(p.to, s.body)
+		c.set(p.Request(), s.body)
 	}
 	return p
 }

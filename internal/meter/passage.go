@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
@@ -20,15 +22,22 @@ import (
 // else ever writes there: what happens to the request afterwards, another attempt, the
 // variables that tell the cost, a route for errors, happens to that which came.
 //
-// It is the context of the handlers' request as well.
+// It is the context of the handlers' request as well. Every call has one or more, so that
+// what it consists of is one piece of memory as far as that can be.
 type Passage struct {
 	context.Context // of the request that came
 
-	from, to *http.Request
-	vars     map[string]any
-	groups   map[string]struct{}
-	repl     *caddy.Replacer // nil outside of Caddy
-	window   *window         // nil, too
+	from   *http.Request
+	to     http.Request
+	url    url.URL
+	answer http.ResponseWriter
+	vars   map[string]any
+	repl   *caddy.Replacer // nil outside of Caddy
+	window *window         // nil, too
+
+	// groups are nil until somebody looks for them, as few routes do.
+	groups  map[string]struct{}
+	grouped sync.Once
 }
 
 // routeGroups is where Caddy notes which of mutually exclusive routes have run.
@@ -37,30 +46,43 @@ const routeGroups = caddy.CtxKey("route_group")
 // pass begins a passage of r, under a context that has the values of r's. The request that
 // came is not changed before Join.
 func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request) *Passage {
-	p := &Passage{Context: ctx, from: r, to: new(http.Request)}
-	groups, _ := ctx.Value(routeGroups).(map[string]struct{})
-	p.groups = maps.Clone(groups)
+	p := &Passage{Context: ctx, from: r, answer: w, url: *r.URL}
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if outer, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
 		p.window = windowOf(outer, vars)
-		p.repl = caddy.NewReplacer()
-		p.to = caddyhttp.PrepareRequest(r, p.repl, w, nil) // for its placeholders, which are bound to the request
-		p.repl.Map(p.window.outside.Get)
+		// Caddy's own placeholders of a request are bound to where it is. No others that
+		// are prepared for requests are of use: they would be made once more.
+		p.to = *r.WithContext(context.Background())
+		p.repl = caddyhttp.NewTestReplacer(&p.to)
+		p.repl.Map(p.placeholder)
 		p.window.inside.Store(p.repl)
 		c.repl = p.repl
 	}
-	if p.vars = maps.Clone(vars); p.vars != nil {
-		delete(p.vars, windowVar)
+	if vars != nil {
+		p.vars = make(map[string]any, len(vars))
+		for name, v := range vars {
+			if name != windowVar {
+				p.vars[name] = v
+			}
+		}
 	}
-	*p.to = *r.WithContext(p)
-	p.to.URL = new(url.URL)
-	*p.to.URL = *r.URL
+	p.to = *r.WithContext(p)
+	p.to.URL = &p.url
 	p.to.Header = r.Header.Clone()
 	return p
 }
 
+// placeholder is what is known of a placeholder beside the request: of the answer, and what
+// those of the request that came say.
+func (p *Passage) placeholder(key string) (any, bool) {
+	if field, ok := strings.CutPrefix(key, "http.response.header."); ok {
+		return strings.Join(p.answer.Header().Values(field), ","), true
+	}
+	return p.window.outside.Get(key)
+}
+
 // Request is the one that the handlers behind get.
-func (p *Passage) Request() *http.Request { return p.to }
+func (p *Passage) Request() *http.Request { return &p.to }
 
 // Value implements context.Context.
 func (p *Passage) Value(key any) any {
@@ -74,7 +96,9 @@ func (p *Passage) Value(key any) any {
 			return p.repl
 		}
 	case routeGroups:
-		if p.groups != nil {
+		groups, ok := p.Context.Value(routeGroups).(map[string]struct{})
+		if ok {
+			p.grouped.Do(func() { p.groups = maps.Clone(groups) })
 			return p.groups
 		}
 	}
@@ -102,8 +126,8 @@ func (p *Passage) Publish() {
 // if they had got that one.
 func (p *Passage) Join() {
 	p.Publish()
-	r, to := p.from, p.to
-	if groups, ok := r.Context().Value(routeGroups).(map[string]struct{}); ok {
+	r, to := p.from, &p.to
+	if groups, ok := r.Context().Value(routeGroups).(map[string]struct{}); ok && p.groups != nil {
 		clear(groups)
 		maps.Copy(groups, p.groups)
 	}
@@ -125,7 +149,7 @@ func (p *Passage) Join() {
 // window is how the placeholders of a request and those of its passages see each other.
 type window struct {
 	outer   *caddy.Replacer
-	outside *caddy.Replacer                // what outer knows by itself
+	outside caddy.Replacer                 // what outer knows by itself
 	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
 }
 
@@ -139,8 +163,8 @@ func windowOf(outer *caddy.Replacer, vars map[string]any) *window {
 		return w
 	}
 	// The copy does not see inside, or each would look for what both do not know in the
-	// other. Files are what passages can read by themselves.
-	w := &window{outer: outer, outside: outer.WithoutFile()}
+	// other. What is set later is in both.
+	w := &window{outer: outer, outside: *outer}
 	outer.Map(func(key string) (any, bool) {
 		if inside := w.inside.Load(); inside != nil {
 			return inside.Get(key)

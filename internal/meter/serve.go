@@ -45,12 +45,12 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 		before = w.Header().Clone()
 	}
 	t.passage = c.pass(&c.ownDrain, t, r)
-	err = next.ServeHTTP(t, t.passage.to)
+	err = next.ServeHTTP(t, t.passage.Request())
 	if err == nil && before != nil && t.refusesToSay() && !c.gone(r) {
 		// an upstream that does not know stream_options gets the request as it was
 		replace(w.Header(), before)
 		t.passage = c.pass(&c.ownDrain, t, r)
-		again := t.passage.to
+		again := t.passage.Request()
 		c.unask(again)
 		t.again()
 		asked := c.refuser(again)

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,9 +18,19 @@ import (
 // overrides are those of a shard, whose lock guards them. The zero value has none.
 type overrides struct {
 	limits map[store.Entity]map[string]int64 // by the IDs of rules; never empty
+	// gone are those that were taken away here, of which a directory that is read later
+	// may still tell. There is one for each that an operator took away since the process
+	// began, and that was not set again.
+	gone map[ownRule]struct{}
 	// changed are those that have not been written since they were set or taken away.
 	// It is kept only if tracked is set, as the shard's list of changes is.
 	changed map[store.Entity]struct{}
+}
+
+// ownRule is a rule under which an entity has a limit of its own, or had.
+type ownRule struct {
+	store.Entity
+	rule string
 }
 
 // of are the limits of an entity's own, nil if it has none.
@@ -33,21 +44,33 @@ func (o *overrides) of(e store.Entity) map[string]int64 {
 // set gives an entity a limit of its own, or with nil takes it away.
 func (o *overrides) set(e store.Entity, rule string, limit *int64) {
 	own := o.limits[e]
+	_, had := own[rule]
 	switch {
-	case limit != nil && own == nil:
-		if o.limits == nil {
-			o.limits = make(map[store.Entity]map[string]int64)
-		}
-		// Copies, or the request that the names are part of would stay.
-		e = store.Entity{Instance: strings.Clone(e.Instance), Consumer: strings.Clone(e.Consumer)}
-		o.limits[e] = map[string]int64{strings.Clone(rule): max(0, *limit)}
-	case limit != nil:
-		own[strings.Clone(rule)] = max(0, *limit)
-	default:
+	case limit == nil && had:
 		if delete(own, rule); len(own) == 0 {
 			delete(o.limits, e)
 		}
+		if o.gone == nil {
+			o.gone = make(map[ownRule]struct{})
+		}
+		o.gone[ownRule{cloned(e), strings.Clone(rule)}] = struct{}{}
+		return
+	case limit == nil:
+		return
+	case own == nil:
+		if o.limits == nil {
+			o.limits = make(map[store.Entity]map[string]int64)
+		}
+		own = make(map[string]int64)
+		o.limits[cloned(e)] = own
 	}
+	own[strings.Clone(rule)] = max(0, *limit)
+	delete(o.gone, ownRule{e, rule})
+}
+
+// cloned is an entity that does not keep the request which its names are part of.
+func cloned(e store.Entity) store.Entity {
+	return store.Entity{Instance: strings.Clone(e.Instance), Consumer: strings.Clone(e.Consumer)}
 }
 
 // note has the limits of an entity written.
@@ -58,14 +81,18 @@ func (o *overrides) note(e store.Entity) {
 	o.changed[e] = struct{}{}
 }
 
-// join takes others' limits in, but for those that are set here already.
+// join takes the limits of a directory in, but for those that were set here already, or
+// taken away. All that it is to have of them is written anew.
 func (o *overrides) join(from *overrides) {
 	for e, limits := range from.limits {
 		for rule, limit := range limits {
-			if _, mine := o.limits[e][rule]; !mine {
+			_, mine := o.limits[e][rule]
+			_, gone := o.gone[ownRule{e, rule}]
+			if !mine && !gone {
 				o.set(e, rule, &limit)
 			}
 		}
+		o.note(e)
 	}
 	for e := range o.limits {
 		o.note(e)
@@ -73,8 +100,9 @@ func (o *overrides) join(from *overrides) {
 }
 
 // Override implements store.Overrides. Where the store has a directory, it is written
-// there before this returns, unless the disk does not take it. It fails as Reserve does
-// where counts are being read.
+// there before this returns. If the disk does not take it, the error wraps
+// store.ErrUnavailable: the limit is in force, and is written when that is possible. It
+// fails as Reserve does where counts are being read.
 func (s *Store) Override(ctx context.Context, e store.Entity, rule string, limit *int64) error {
 	if err := s.gate.pass(ctx); err != nil {
 		return err
@@ -86,8 +114,9 @@ func (s *Store) Override(ctx context.Context, e store.Entity, rule string, limit
 		sh.own.note(e)
 	}
 	sh.mu.Unlock()
-	// What cannot be written now is written later, and reported then.
-	_ = s.Sync()
+	if err := s.flush(); err != nil {
+		return fmt.Errorf("setting a limit, which is in force in memory and not yet on the disk: %w: %w", store.ErrUnavailable, err)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
 )
 
 func override(t testing.TB, s *Store, e store.Entity, r *store.Rule, limit int64) {
@@ -123,6 +125,60 @@ func TestOwnLimitsOfADirectoryGiveWay(t *testing.T) {
 	mustClose(t, s)
 }
 
+// Of limits that are found in a directory, those that were taken away meanwhile stay so:
+// the directory was not in use then, or is a copy from before.
+func TestOwnLimitsThatWereTakenAwayStayAway(t *testing.T) {
+	c, dir, copied := newClock(), t.TempDir(), t.TempDir()
+	s, _ := persisted(t, c, dir)
+	remove := func(e store.Entity, r *store.Rule) {
+		t.Helper()
+		if err := s.Override(t.Context(), e, r.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	persist := func(dir string) {
+		t.Helper()
+		if _, err := s.Persist(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	override(t, s, app(1), hourly, 1)
+	override(t, s, app(1), monthly, 2)
+	override(t, s, app(2), hourly, 3)
+	override(t, s, app(3), hourly, 4)
+	if err := os.CopyFS(copied, os.DirFS(crashed(t, dir))); err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *Store) {
+		t.Helper()
+		wantOwn(t, s, app(1), map[string]int64{monthly.ID: 2})
+		wantOwn(t, s, app(2), nil)
+		wantOwn(t, s, app(3), map[string]int64{hourly.ID: 9})
+	}
+
+	persist("")
+	remove(app(1), hourly)
+	remove(app(2), hourly)
+	remove(app(3), hourly)
+	override(t, s, app(3), hourly, 9)
+	persist(dir)
+	check(s)
+	mustSync(t, s)
+	next, _ := persisted(t, c, crashed(t, dir))
+	check(next)
+
+	persist(copied)
+	check(s)
+	next, _ = persisted(t, c, crashed(t, copied))
+	check(next)
+	persist("")
+	persist(copied)
+	check(s)
+	mustClose(t, s)
+	next, _ = persisted(t, c, copied)
+	check(next)
+}
+
 func TestOwnLimitsHaveRoomInAFullStore(t *testing.T) {
 	s := New(Options{MaxEntities: 2})
 	for i := range 2 {
@@ -197,6 +253,46 @@ func TestOwnLimitsAreSetWhileCountsAreWritten(t *testing.T) {
 		wantOwn(t, next, app(w), map[string]int64{hourly.ID: 19})
 		wantUsed(t, next, app(w), hourly, 20)
 	}
+}
+
+// A version that does not know such limits must not take the file and leave them out, nor
+// this one refuse what it wrote.
+func TestVersionsBeforeOwnLimits(t *testing.T) {
+	c, dir := newClock(), t.TempDir()
+	ignored := func([]byte) error { return nil }
+	d, err := appendlog.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := d.Open(logName, 1, ignored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, _ := entityOf("app 1", used(monthly, 5)).appendRecord(nil, at)
+	name, _, err := newDecoder().decode(record)
+	if err := errors.Join(err, l.Append(record), l.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	s, found := persisted(t, c, dir)
+	if found.Entities != 1 || found.Unread != 0 {
+		t.Errorf("found %+v", found)
+	}
+	wantUsed(t, s, name, monthly, 5)
+	override(t, s, name, monthly, 7)
+	mustClose(t, s)
+	if d, err = appendlog.Lock(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Open(logName, 1, ignored); !errors.Is(err, ErrNewer) {
+		t.Errorf("a version before: got %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = persisted(t, c, dir)
+	wantUsed(t, s, name, monthly, 5)
+	wantOwn(t, s, name, map[string]int64{monthly.ID: 7})
 }
 
 func TestRecordsOfLimitsThatAreNotUnderstood(t *testing.T) {

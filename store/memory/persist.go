@@ -81,7 +81,7 @@ func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
 		return nil, nil, Restored{}, err
 	}
 	l := s.newLoading()
-	log, rec, err := d.Open(logName, recordVersion, l.visit)
+	log, rec, err := d.OpenSince(logName, oldestVersion, recordVersion, l.visit)
 	if err != nil {
 		return nil, nil, Restored{}, errors.Join(err, d.Close())
 	}
@@ -139,6 +139,16 @@ func (s *Store) Sync() error {
 		return nil
 	}
 	return errors.Join(s.journal.flush(), s.keys.flush())
+}
+
+// flush writes as Sync does, but for keys.
+func (s *Store) flush() error {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	if s.journal == nil {
+		return nil
+	}
+	return s.journal.flush()
 }
 
 // Close writes what has been counted and gives the directory back. The store stays

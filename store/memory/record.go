@@ -25,8 +25,15 @@ import (
 // a counter is over that no config uses. Holds are not there: they belong to calls
 // that end with the process. An entity without counters is over.
 
-// recordVersion is that of the form above.
-const recordVersion = 1
+const (
+	// recordVersion is that of the form above, and of the records of limits, see
+	// appendRecord of overrides. Version 1 had none of those: it would take them for
+	// records that it cannot read and leave them out when it writes the file anew. So it
+	// must not open a file that may have some.
+	recordVersion = 2
+	// oldestVersion is the first whose records are read.
+	oldestVersion = 1
+)
 
 // maxInstant bounds the instants that are read, in Unix milliseconds: beyond it
 // windows could not be reckoned.

@@ -199,6 +199,22 @@ func (c *Counters) ReadKnown(ctx context.Context, e store.Entity, rules []*store
 	return false, c.readHere(ctx, e, rules, results)
 }
 
+// ReadAll implements store.ManyReader, as Read does store.Counters.
+func (c *Counters) ReadAll(ctx context.Context, readings []store.Reading) error {
+	c.Start()
+	_, err := c.ask(ctx, store.Entity{}, func() (*store.Ticket, error) { return nil, store.ReadAll(ctx, c.remote, readings) })
+	if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || c.Policy() != Local {
+		return err
+	}
+	for i := range readings {
+		r := &readings[i]
+		if err := c.readHere(ctx, r.Entity, r.Rules, r.Results); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Entities implements store.Counters. Only the remote knows all of them.
 func (c *Counters) Entities(ctx context.Context, instance, after string, n int) (list []store.Entity, err error) {
 	c.Start()

@@ -269,7 +269,10 @@ for i = 1, rules do
     end
   end
 end
-if #set == 0 and #gone == 0 and not doubted then return concat(out, ' ') end
+if #set == 0 and #gone == 0 and not doubted then
+  if own and call('PTTL', key) >= 0 then call('PERSIST', key) end
+  return concat(out, ' ')
+end
 
 set[#set + 1] = ARGV[1]
 set[#set + 1] = fmt('%d', number) .. (timed and fmt(' %d ', now) .. concat(outcome, ' ') or '')
@@ -306,7 +309,13 @@ end
 -- follows a deletion.
 call('HSET', key, unpack(set))
 local need = ends - now
-if not own and call('PTTL', key) < need then call('PEXPIRE', key, fmt('%d', need + floor(need / 8))) end
+local left = call('PTTL', key)
+if not own then
+  if left < need then call('PEXPIRE', key, fmt('%d', need + floor(need / 8))) end
+elseif left >= 0 then
+  -- A replica of a version that knows no limits of the entity's own has come by.
+  call('PERSIST', key)
+end
 for i = 1, #gone, 1000 do
   call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone)))
 end

@@ -2,13 +2,11 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
-	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
 // Reserve implements store.Counters. Errors wrap store.ErrUnavailable; what a call
@@ -261,61 +259,6 @@ func (s *Store) cancel(w waiting) error {
 		}
 	}
 	return errTimeout
-}
-
-// Read implements store.Counters. Errors wrap store.ErrUnavailable.
-func (s *Store) Read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
-	if s.closed.Load() {
-		return errClosed
-	}
-	if _, err := s.ready(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-	defer cancel()
-	for part := range slices.Chunk(rules, rulesMost) {
-		if err := s.read(ctx, name, part, results[:len(part)]); err != nil {
-			return err
-		}
-		results = results[len(part):]
-	}
-	return nil
-}
-
-func (s *Store) read(ctx context.Context, name store.Entity, rules []*store.Rule, results []store.Result) error {
-	// It asks as a batch that nobody else is in, and that has no number.
-	c := &call{takes: make([]store.Take, len(rules))}
-	b := &batch{calls: []*call{c}, asked: []bool{true}}
-	var r reading
-	for tries := 0; ; tries++ {
-		e := encoder{now: s.now()}
-		e.add("p", len(rules))
-		for _, r := range rules {
-			e.add(e.rule(r))
-		}
-		reply, err := s.apply.run(ctx, s.client, s.key(name), s.head(&e, "q", 0, 0, name)...)
-		if err == nil {
-			r, err = b.read(reply)
-		}
-		if err == nil && r.verdict == otherTime {
-			s.skew.Store(r.then - e.now.UnixMilli())
-			err = errClock
-		}
-		if err == nil {
-			break
-		}
-		if tries+1 == triesMost || !lost(err) && !errors.Is(err, errClock) {
-			return unavailable(err)
-		}
-	}
-	if len(r.calls) == 0 {
-		return unavailable(errReply)
-	}
-	for i, f := range r.calls[0].found {
-		results[i] = store.Result{Limit: f.limit, Overridden: f.own, Held: f.held}
-		counter.Fill(&results[i], &f.State, rules[i], r.then)
-	}
-	return nil
 }
 
 // Adjust implements store.Counters. Errors wrap store.ErrUnavailable; an adjustment

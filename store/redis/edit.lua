@@ -54,6 +54,7 @@ if limit ~= '' then
   call('PERSIST', key)
 elseif after ~= '' then
   call('HSET', key, 'o', after)
+  call('PERSIST', key)
 elseif before ~= '' then
   local time = call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)

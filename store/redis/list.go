@@ -16,8 +16,9 @@ import (
 const scanned = 1000
 
 // Entities implements store.Counters. It goes through all keys of the server, so
-// it is for operators, and waits as long as ctx lets it. A consumer is listed for
-// some minutes after its counters are over. Errors wrap store.ErrUnavailable.
+// it is for operators, and waits as long as ctx lets it. Who goes on within a minute where
+// a page ended is told what was found then. A consumer is listed for some minutes after its
+// counters are over. Errors wrap store.ErrUnavailable.
 func (s *Store) Entities(ctx context.Context, instance, after string, n int) ([]store.Entity, error) {
 	return s.list(ctx, instance, after, n, "")
 }
@@ -30,7 +31,11 @@ func (s *Store) list(ctx context.Context, instance, after string, n int, field s
 	if n <= 0 {
 		return nil, nil
 	}
-	l := &listing{s: s, after: after, most: n, suffix: "}" + part(instance), field: field}
+	began := s.now()
+	l := &listing{s: s, after: after, most: n + restMost, suffix: "}" + part(instance), field: field}
+	if names, ok := s.rests.next(l.suffix, field, after, n, began); ok {
+		return entitiesOf(instance, names), nil
+	}
 	var err error
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
 		err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *goredis.Client) error { return l.scan(ctx, c) })
@@ -41,11 +46,17 @@ func (s *Store) list(ctx context.Context, instance, after string, n int, field s
 		return nil, unavailable(err)
 	}
 	l.trim()
-	entities := make([]store.Entity, len(l.names))
-	for i, name := range l.names {
+	told := min(n, len(l.names))
+	s.rests.keep(rest{l.suffix, field, l.names, told, len(l.names) < l.most, began})
+	return entitiesOf(instance, l.names[:told]), nil
+}
+
+func entitiesOf(instance string, names []string) []store.Entity {
+	entities := make([]store.Entity, len(names))
+	for i, name := range names {
 		entities[i] = store.Entity{Instance: instance, Consumer: name}
 	}
-	return entities, nil
+	return entities
 }
 
 // listing gathers the first names after one.
@@ -108,7 +119,7 @@ func (l *listing) add(ctx context.Context, c goredis.Cmdable, keys []string) err
 			l.names = append(l.names, name)
 		}
 	}
-	if len(l.names) > l.most+scanned {
+	if len(l.names) > 2*l.most {
 		l.trim()
 	}
 	return nil

@@ -160,6 +160,53 @@ func TestOwnLimitsKeepTheHash(t *testing.T) {
 	}
 }
 
+// A replica of a version before there were such limits has the hash expire, as it does
+// with every other. Whatever comes next of a replica that knows them makes it stay.
+func TestOwnLimitsOutlastCallsOfOlderReplicas(t *testing.T) {
+	server, o := single(t)
+	s, c := open(t, o), server.Client()
+	take := func(e store.Entity) { callOne(t, s, e, tokens, 1000) }
+	for _, tt := range []struct {
+		name  string
+		limit int64
+		next  func(store.Entity)
+	}{
+		{"a call that is admitted", 1000, take},
+		{"a call that is refused, which counts nothing", 0, take},
+		{"an adjustment", 5, func(e store.Entity) {
+			if err := s.Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"charges of an outage", 5, func(e store.Entity) {
+			b := store.Batch{Entity: e, Origin: "0123456789abcdef", Seq: 1, At: time.Now(), Lines: []store.Amount{{Rule: tokens, Amount: 1}}}
+			if errs := s.Charge(t.Context(), []store.Batch{b}); errs[0] != nil {
+				t.Fatal(errs[0])
+			}
+		}},
+		{"another limit", 5, func(e store.Entity) { own(t, s, e, requests, 7) }},
+		{"a limit that is taken away, with one left", 5, func(e store.Entity) { own(t, s, e, requests, -1) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := store.Entity{Instance: "older", Consumer: tt.name}
+			own(t, s, e, tokens, tt.limit)
+			if tt.limit > 0 { // the next call is as any other
+				take(e)
+			}
+			if ok, err := c.PExpire(t.Context(), s.key(e), time.Hour).Result(); err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			tt.next(e)
+			if d, err := c.PTTL(t.Context(), s.key(e)).Result(); err != nil || d != -1 {
+				t.Errorf("it lives for %s (%v), want for ever", d, err)
+			}
+			if got, err := s.OverridesOf(t.Context(), e); err != nil || got[tokens.ID] != tt.limit {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
 // What is looked for once in a while, to be dropped, is not what was set by hand.
 func TestOwnLimitsOutlastTheTidying(t *testing.T) {
 	_, o := single(t)

@@ -90,6 +90,7 @@ type Store struct {
 	pending atomic.Int64 // what is queued or under way, but for calls
 	doubts  atomic.Int64 // batches that may have been applied
 
+	rests  rests
 	work   worker
 	closed atomic.Bool
 }

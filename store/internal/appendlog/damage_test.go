@@ -127,6 +127,56 @@ func TestOtherVersionsAreLeftAlone(t *testing.T) {
 	}
 }
 
+func TestOlderVersionsThatAreGoodAsTheyAreBecomeThisOne(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		records []string
+		damage  string
+	}{
+		{name: "without records"},
+		{name: "with records", records: []string{"a", "b", strings.Repeat("c", 3*chunk)}},
+		{name: "with a damaged end", records: []string{"a", "b"}, damage: "cut off"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, name), append(write(t, tt.records...), tt.damage...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			visit := func(r []byte) error { got = append(got, string(r)); return nil }
+			d := mustLock(t, dir)
+			l, rec, err := d.OpenSince(name, 1, 3, visit)
+			if err != nil || !slices.Equal(got, tt.records) || rec.Records != len(got) || rec.Dropped != int64(len(tt.damage)) {
+				t.Fatalf("got %d records, %+v, %v", len(got), rec, err)
+			}
+			appendAll(t, l, "next")
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			before := contents(t, dir)
+			for older := byte(1); older < 3; older++ {
+				if _, _, err := d.Open(name, older, visit); !errors.Is(err, ErrNewer) {
+					t.Errorf("version %d: got %v", older, err)
+				}
+			}
+			if !bytes.Equal(contents(t, dir), before) {
+				t.Error("the file was changed")
+			}
+			got = nil
+			l, _, err = d.OpenSince(name, 2, 3, visit)
+			if err != nil || !slices.Equal(got, append(tt.records, "next")) {
+				t.Errorf("got %d records, %v", len(got), err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, _, err := d.OpenSince(name, 4, 5, visit); err == nil || errors.Is(err, ErrNewer) {
+				t.Errorf("older than the oldest: got %v", err)
+			}
+		})
+	}
+}
+
 // What cannot be read now may be good: it must not be cut off.
 func TestReadsThatFailAreNoDamage(t *testing.T) {
 	var frames []byte

@@ -68,18 +68,28 @@ type Recovery struct {
 // version, or in a newer format, is left alone; the error wraps ErrNewer. Errors
 // of visit are returned as they are.
 func (d *Dir) Open(name string, version byte, visit func(record []byte) error) (*Log, Recovery, error) {
+	return d.OpenSince(name, version, version, visit)
+}
+
+// OpenSince is Open where records of versions since the oldest are good as they are. A
+// log of such a version is one of this version when it returns.
+func (d *Dir) OpenSince(name string, oldest, version byte, visit func(record []byte) error) (*Log, Recovery, error) {
 	l := &Log{dir: d, path: filepath.Join(d.path, name), version: version, open: openFile}
 	if err := os.Remove(l.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, Recovery{}, fmt.Errorf("removing what is left of a rewrite: %w", err)
 	}
-	rec, found, err := l.replay(visit)
+	rec, found, err := l.replay(oldest, visit)
 	if err != nil {
 		return nil, rec, err
 	}
-	if !found {
-		if err := l.create(); err != nil {
-			return nil, rec, err
-		}
+	switch {
+	case found == 0:
+		err = l.create()
+	case found < version:
+		err = l.upgrade()
+	}
+	if err != nil {
+		return nil, rec, err
 	}
 	return l, rec, nil
 }
@@ -96,25 +106,52 @@ func (l *Log) create() error {
 	return w.Commit()
 }
 
-// replay reads the file, if there is one that can be told to be a log, and cuts
-// off its end if that is damaged.
-func (l *Log) replay(visit func([]byte) error) (rec Recovery, found bool, err error) {
-	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return rec, false, nil
+// upgrade makes the log one of this version, by the way of a rewrite of all that it has: a
+// crash leaves the one or the other.
+func (l *Log) upgrade() error {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return fmt.Errorf("opening log: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(int64(headerSize), 0); err != nil {
+		return fmt.Errorf("reading log: %w", err)
+	}
+	w, err := l.Rewrite()
+	if err != nil {
+		return err
+	}
+	size := l.size - int64(headerSize)
+	good, err := scan(f, size, w.Append)
+	if err == nil && good < size {
+		err = fmt.Errorf("reading log: it ends after %d of %d bytes", good, size)
 	}
 	if err != nil {
-		return rec, false, fmt.Errorf("opening log: %w", err)
+		return errors.Join(err, w.Abort())
+	}
+	_ = f.Close() // or some systems would not replace it
+	return w.Commit()
+}
+
+// replay reads the file, if there is one that can be told to be a log, and cuts
+// off its end if that is damaged. It returns the version that is found, 0 for none.
+func (l *Log) replay(oldest byte, visit func([]byte) error) (rec Recovery, found byte, err error) {
+	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, 0, nil
+	}
+	if err != nil {
+		return rec, 0, fmt.Errorf("opening log: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return rec, false, fmt.Errorf("opening log: %w", err)
+		return rec, 0, fmt.Errorf("opening log: %w", err)
 	}
 	h := make([]byte, headerSize)
 	n, err := f.ReadAt(h, 0)
 	if err != nil && shorter(err) != nil {
-		return rec, false, fmt.Errorf("reading log: %w", err)
+		return rec, 0, fmt.Errorf("reading log: %w", err)
 	}
 	fileFormat, fileVersion, ok := readHeader(h[:n])
 	switch {
@@ -122,15 +159,15 @@ func (l *Log) replay(visit func([]byte) error) (rec Recovery, found bool, err er
 		rec.Dropped = info.Size()
 		_ = f.Close() // or some systems would not rename it
 		rec.SetAside, err = l.setAside()
-		return rec, false, err
+		return rec, 0, err
 	case fileFormat > format || fileVersion > l.version:
-		return rec, false, fmt.Errorf("opening log %q: %w", l.path, ErrNewer)
-	case fileFormat < format || fileVersion < l.version:
-		return rec, false, fmt.Errorf("opening log %q: version %d.%d is not known", l.path, fileFormat, fileVersion)
+		return rec, 0, fmt.Errorf("opening log %q: %w", l.path, ErrNewer)
+	case fileFormat < format || fileVersion < max(oldest, 1):
+		return rec, 0, fmt.Errorf("opening log %q: version %d.%d is not known", l.path, fileFormat, fileVersion)
 	}
 
 	if _, err := f.Seek(int64(headerSize), 0); err != nil {
-		return rec, false, fmt.Errorf("reading log: %w", err)
+		return rec, 0, fmt.Errorf("reading log: %w", err)
 	}
 	size := info.Size() - int64(headerSize)
 	var visitErr error
@@ -140,21 +177,21 @@ func (l *Log) replay(visit func([]byte) error) (rec Recovery, found bool, err er
 		return visitErr
 	})
 	if visitErr != nil {
-		return rec, false, visitErr
+		return rec, 0, visitErr
 	}
 	if err != nil {
-		return rec, false, fmt.Errorf("reading log: %w", err)
+		return rec, 0, fmt.Errorf("reading log: %w", err)
 	}
 	l.size = int64(headerSize) + good
 	if rec.Dropped = size - good; rec.Dropped > 0 {
 		if err := f.Truncate(l.size); err != nil {
-			return rec, false, fmt.Errorf("cutting off the end of a log: %w", err)
+			return rec, 0, fmt.Errorf("cutting off the end of a log: %w", err)
 		}
 		if err := f.Sync(); err != nil {
-			return rec, false, fmt.Errorf("syncing log: %w", err)
+			return rec, 0, fmt.Errorf("syncing log: %w", err)
 		}
 	}
-	return rec, true, nil
+	return rec, fileVersion, nil
 }
 
 // setAside renames a file that is no log, or is not known to be one any more.

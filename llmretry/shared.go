@@ -8,15 +8,16 @@ import (
 )
 
 // shared is the breaker of a route that all consumers share. At most half of the failures
-// that open it are of one consumer, and a consumer whose trial has failed leaves the next
-// one to another.
+// that open it are of one consumer, and a consumer whose trial did not succeed leaves the
+// next one to another.
 type shared struct {
 	*breaker
 	most int // what counts of one consumer, per time
 
 	mu     sync.Mutex
-	failed string // whose trial failed last
-	wanted bool   // another one has been turned away since
+	tried  string    // whose trial was the last
+	wanted bool      // another one has been turned away since it began
+	kept   time.Time // until when the next one is left to that one, which may have gone for good
 }
 
 // newShared makes the breaker of a route. It takes two consumers at least to open it.
@@ -34,7 +35,7 @@ type private struct {
 
 // allow returns what to tell the end of a consumer's attempt to, or how long to wait.
 func (s *shared) allow(name string, own *private) (done func(error), wait time.Duration) {
-	tellOwn, wait := own.allow()
+	tellOwn, _, wait := own.allow()
 	if tellOwn == nil {
 		return nil, wait
 	}
@@ -46,12 +47,9 @@ func (s *shared) allow(name string, own *private) (done func(error), wait time.D
 	return func(err error) {
 		tellOwn(err)
 		switch {
-		case err != errFailed: //nolint:errorlint // it is told as it is
 		case trial:
-			s.mu.Lock()
-			s.failed, s.wanted = name, false
-			s.mu.Unlock()
-		case !own.counted.add(s.most, time.Now()):
+			s.end(name, err)
+		case err == errFailed && !own.counted.add(s.most, time.Now()): //nolint:errorlint // it is told as it is
 			err = errUnknown
 		}
 		tell(err)
@@ -63,15 +61,33 @@ func (s *shared) allow(name string, own *private) (done func(error), wait time.D
 func (s *shared) admit(name string) (tell func(error), trial bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	trial = s.State() == gobreaker.StateHalfOpen
-	// the other one may have gone for good
-	if trial && s.wanted && name == s.failed && time.Since(s.since()) < 2*s.open {
+	if s.wanted && name == s.tried && time.Now().Before(s.kept) && s.State() == gobreaker.StateHalfOpen {
 		return nil, false, trialWait
 	}
-	if tell, wait = s.breaker.allow(); tell == nil && name != s.failed {
+	tell, trial, wait = s.breaker.allow()
+	switch {
+	case trial:
+		// one that does not end in its time leaves the next to others, too
+		s.tried, s.wanted, s.kept = name, false, time.Now().Add(2*s.open)
+	case tell == nil && name != s.tried:
 		s.wanted = true
 	}
 	return tell, trial, wait
+}
+
+// end notes how a trial ended. To hang up is no way to get one after the other.
+func (s *shared) end(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case name != s.tried:
+	case err == nil:
+		s.wanted = false
+	case err == errFailed: //nolint:errorlint // it is told as it is
+		s.kept = time.Now().Add(2 * s.open) // the first half of it nobody tries
+	default:
+		s.kept = time.Now().Add(s.open)
+	}
 }
 
 // counted is how many failures of a consumer have counted for others, in a time that

@@ -49,14 +49,6 @@ const (
 func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	h := t.h
 	*t = tries{h: h, call: t.call, next: t.next, caller: h.consumers.get(consumerOf(r), time.Now())}
-	if h.Breaker != nil {
-		done, wait := t.caller.breaker(h.Breaker).allow()
-		if done == nil {
-			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
-		}
-		t.consumer = done
-		defer func() { told(&t.consumer, errUnknown) }()
-	}
 	held, err := t.call.Hold(r)
 	if f := limit.RefusalOf(err); f != nil {
 		return h.refuse(w, r, t.call, f)
@@ -65,9 +57,18 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		t.call.Refused(r, id)
 		return err
 	}
+	if h.Breaker != nil { // asked when the body is there: a slow upload must not hold a trial
+		done, _, wait := t.caller.breaker(h.Breaker).allow()
+		if done == nil {
+			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
+		}
+		t.consumer = done
+		defer func() { told(&t.consumer, errUnknown) }()
+	}
 	h.budget.call()
 	t.caller.retries.call()
 	if !held {
+		told(&t.consumer, errUnknown) // nobody sees how it ends
 		t.call.Tried(h.routes[0].name)
 		return t.next.ServeHTTP(w, r)
 	}

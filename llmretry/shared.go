@@ -2,6 +2,7 @@ package llmretry
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -12,7 +13,8 @@ import (
 // next one to another.
 type shared struct {
 	*breaker
-	most int // what counts of one consumer, per time
+	most  int         // what counts of one consumer, per time
+	named atomic.Bool // a consumer that is known has come
 
 	mu     sync.Mutex
 	tried  string    // whose trial was the last
@@ -33,8 +35,13 @@ type private struct {
 	counted counted
 }
 
-// allow returns what to tell the end of a consumer's attempt to, or how long to wait.
+// allow returns what to tell the end of a consumer's attempt to, or how long to wait. Nobody
+// has no breaker of its own.
 func (s *shared) allow(name string, own *private) (done func(error), wait time.Duration) {
+	if own == nil {
+		return s.allowNobody()
+	}
+	s.named.Store(true)
 	tellOwn, _, wait := own.allow()
 	if tellOwn == nil {
 		return nil, wait
@@ -50,6 +57,24 @@ func (s *shared) allow(name string, own *private) (done func(error), wait time.D
 		case trial:
 			s.end(name, err)
 		case err == errFailed && !own.counted.add(s.most, time.Now()): //nolint:errorlint // it is told as it is
+			err = errUnknown
+		}
+		tell(err)
+	}, 0
+}
+
+// allowNobody is allow for a call whose consumer is not known. Where others are known, it
+// cannot fail for them; where nobody is, all count alike.
+func (s *shared) allowNobody() (done func(error), wait time.Duration) {
+	tell, trial, wait := s.admit(nobody)
+	if tell == nil {
+		return nil, wait
+	}
+	return func(err error) {
+		switch {
+		case trial:
+			s.end(nobody, err)
+		case err == errFailed && s.named.Load(): //nolint:errorlint // it is told as it is
 			err = errUnknown
 		}
 		tell(err)

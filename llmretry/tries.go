@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
@@ -57,7 +58,7 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		t.call.Refused(r, id)
 		return err
 	}
-	if h.Breaker != nil { // asked when the body is there: a slow upload must not hold a trial
+	if h.Breaker != nil && t.caller.name != nobody { // asked when the body is there: a slow upload must not hold a trial
 		done, _, wait := t.caller.breaker(h.Breaker).allow()
 		if done == nil {
 			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
@@ -84,12 +85,25 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	return t.giveUp(w, r)
 }
 
-// consumerOf is whose breaker a call counts for.
+// nobody is the consumer of calls whose user is not known. They are many perhaps, and not
+// one that can be stopped.
+const nobody = ""
+
+// consumerOf is whose breaker a call counts for: that of its application, else of its key,
+// else of the user whom another authenticator names.
 func consumerOf(r *http.Request) string {
 	if name := meter.Var(r, meter.VarApplication); name != "" {
 		return name
 	}
-	return meter.DefaultConsumer
+	if id := meter.Var(r, meter.VarKeyID); id != "" {
+		return "\x00key " + id
+	}
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		if user, _ := repl.GetString("http.auth.user.id"); user != "" {
+			return "\x00user " + user
+		}
+	}
+	return nobody
 }
 
 // way tries a route. It is done if the client has its answer, or is to have the error.
@@ -136,7 +150,11 @@ func (t *tries) once(w http.ResponseWriter, r *http.Request, i, n int, next cadd
 		return false, nil
 	}
 	if ro.breaker != nil {
-		tell, wait := ro.breaker.allow(t.caller.name, t.caller.route(t.h.Breaker, i))
+		var own *private
+		if t.caller.name != nobody {
+			own = t.caller.route(t.h.Breaker, i)
+		}
+		tell, wait := ro.breaker.allow(t.caller.name, own)
 		if tell == nil {
 			if t.blocked == 0 || wait < t.blocked {
 				t.blocked = wait

@@ -3,6 +3,7 @@ package llmretry
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,8 @@ type Breaker struct {
 	Failures int `json:"failures"`
 	// Per is the time in which they come. Required.
 	Per caddy.Duration `json:"per"`
-	// Open is how long it stays open; then one call at a time tries. Default: Per.
+	// Open is how long it stays open; then one call at a time tries, which has as long
+	// before the next one may. Default: Per.
 	Open caddy.Duration `json:"open,omitempty"`
 }
 
@@ -64,6 +66,15 @@ type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[struct{}]
 	open   time.Duration
 	opened atomic.Int64 // when it did last, in Unix nanoseconds
+
+	mu    sync.Mutex
+	trial *trial // the one that others wait for; nil if there is none
+}
+
+// trial is a call that finds out whether others may follow.
+type trial struct {
+	done  func(error)
+	until time.Time // then the next one may try as well
 }
 
 // newBreaker makes a breaker that tells changed, if that is not nil, its new state.
@@ -88,17 +99,42 @@ func newBreaker(b *Breaker, changed func(gobreaker.State)) *breaker {
 	return br
 }
 
-// allow returns what to tell the end of the call to, or how long to wait.
-func (b *breaker) allow() (done func(error), wait time.Duration) {
+// allow returns what to tell the end of the call to, once, and whether the call is a
+// trial; or how long to wait.
+func (b *breaker) allow() (done func(error), trying bool, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.trial != nil && !now.Before(b.trial.until) {
+		b.trial.done(errUnknown)
+		b.trial = nil
+	}
 	done, err := b.Allow()
 	switch {
+	case err == nil && b.State() == gobreaker.StateHalfOpen:
+		t := &trial{done: done, until: now.Add(b.open)}
+		b.trial = t
+		return func(err error) { b.end(t, err) }, true, 0
 	case err == nil:
-		return done, 0
+		return done, false, 0
 	case errors.Is(err, gobreaker.ErrOpenState):
-		return nil, max(time.Until(b.since().Add(b.open)), trialWait)
+		return nil, false, max(b.since().Add(b.open).Sub(now), trialWait)
 	default:
-		return nil, trialWait
+		return nil, false, trialWait
 	}
+}
+
+// end ends a trial. What comes of one that took too long counts still: providers may take
+// longer for an answer than a breaker stays open.
+func (b *breaker) end(t *trial, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial == t {
+		b.trial = nil
+	} else if errors.Is(err, errUnknown) {
+		return // so it was told when its time was over
+	}
+	t.done(err)
 }
 
 // since is when the breaker opened last.

@@ -39,7 +39,8 @@ type Handler struct {
 	Attempts int `json:"attempts,omitempty"`
 
 	// On are the statuses, 400 to 599, that another attempt may change. That there was no
-	// answer is always one. Default: 429, 500, 502, 503, 504 and 529.
+	// connection, or that it broke, is always one; that the answer took too long is 504.
+	// Default: 429, 500, 502, 503, 504 and 529.
 	On []int `json:"on,omitempty"`
 
 	// MaxWait is the longest wait before an attempt. A provider that asks for a longer one
@@ -145,7 +146,7 @@ func (h *Handler) init() error {
 			ro.breaker = newShared(h.Breaker, func(to gobreaker.State) { h.changed(ro, to) })
 		}
 	}
-	h.budget.init(budgetFloor, time.Now())
+	h.budget.init(budgetFloor, budgetMost, time.Now())
 	return nil
 }
 

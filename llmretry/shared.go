@@ -2,21 +2,24 @@ package llmretry
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
 )
 
 // shared is the breaker of a route that all consumers share. At most half of the failures
-// that open it are of one consumer, and a consumer whose trial has failed leaves the next
-// one to another.
+// that open it are of one consumer, and a consumer whose trial did not succeed leaves the
+// next one to another.
 type shared struct {
 	*breaker
-	most int // what counts of one consumer, per time
+	most  int         // what counts of one consumer, per time
+	named atomic.Bool // a consumer that is known has come
 
 	mu     sync.Mutex
-	failed string // whose trial failed last
-	wanted bool   // another one has been turned away since
+	tried  string    // whose trial was the last
+	wanted bool      // another one has been turned away since it began
+	kept   time.Time // until when the next one is left to that one, which may have gone for good
 }
 
 // newShared makes the breaker of a route. It takes two consumers at least to open it.
@@ -32,9 +35,14 @@ type private struct {
 	counted counted
 }
 
-// allow returns what to tell the end of a consumer's attempt to, or how long to wait.
+// allow returns what to tell the end of a consumer's attempt to, or how long to wait. Nobody
+// has no breaker of its own.
 func (s *shared) allow(name string, own *private) (done func(error), wait time.Duration) {
-	tellOwn, wait := own.allow()
+	if own == nil {
+		return s.allowNobody()
+	}
+	s.named.Store(true)
+	tellOwn, _, wait := own.allow()
 	if tellOwn == nil {
 		return nil, wait
 	}
@@ -46,12 +54,27 @@ func (s *shared) allow(name string, own *private) (done func(error), wait time.D
 	return func(err error) {
 		tellOwn(err)
 		switch {
-		case err != errFailed: //nolint:errorlint // it is told as it is
 		case trial:
-			s.mu.Lock()
-			s.failed, s.wanted = name, false
-			s.mu.Unlock()
-		case !own.counted.add(s.most, time.Now()):
+			s.end(name, err)
+		case err == errFailed && !own.counted.add(s.most, time.Now()): //nolint:errorlint // it is told as it is
+			err = errUnknown
+		}
+		tell(err)
+	}, 0
+}
+
+// allowNobody is allow for a call whose consumer is not known. Where others are known, it
+// cannot fail for them; where nobody is, all count alike.
+func (s *shared) allowNobody() (done func(error), wait time.Duration) {
+	tell, trial, wait := s.admit(nobody)
+	if tell == nil {
+		return nil, wait
+	}
+	return func(err error) {
+		switch {
+		case trial:
+			s.end(nobody, err)
+		case err == errFailed && s.named.Load(): //nolint:errorlint // it is told as it is
 			err = errUnknown
 		}
 		tell(err)
@@ -63,15 +86,33 @@ func (s *shared) allow(name string, own *private) (done func(error), wait time.D
 func (s *shared) admit(name string) (tell func(error), trial bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	trial = s.State() == gobreaker.StateHalfOpen
-	// the other one may have gone for good
-	if trial && s.wanted && name == s.failed && time.Since(s.since()) < 2*s.open {
+	if s.wanted && name == s.tried && time.Now().Before(s.kept) && s.State() == gobreaker.StateHalfOpen {
 		return nil, false, trialWait
 	}
-	if tell, wait = s.breaker.allow(); tell == nil && name != s.failed {
+	tell, trial, wait = s.breaker.allow()
+	switch {
+	case trial:
+		// one that does not end in its time leaves the next to others, too
+		s.tried, s.wanted, s.kept = name, false, time.Now().Add(2*s.open)
+	case tell == nil && name != s.tried:
 		s.wanted = true
 	}
 	return tell, trial, wait
+}
+
+// end notes how a trial ended. To hang up is no way to get one after the other.
+func (s *shared) end(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case name != s.tried:
+	case err == nil:
+		s.wanted = false
+	case err == errFailed: //nolint:errorlint // it is told as it is
+		s.kept = time.Now().Add(2 * s.open) // the first half of it nobody tries
+	default:
+		s.kept = time.Now().Add(s.open)
+	}
 }
 
 // counted is how many failures of a consumer have counted for others, in a time that

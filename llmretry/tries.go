@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 // tries are the attempts of one call. It is the handler behind llm_retry, as the meter
@@ -49,14 +51,6 @@ const (
 func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	h := t.h
 	*t = tries{h: h, call: t.call, next: t.next, caller: h.consumers.get(consumerOf(r), time.Now())}
-	if h.Breaker != nil {
-		done, wait := t.caller.breaker(h.Breaker).allow()
-		if done == nil {
-			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
-		}
-		t.consumer = done
-		defer func() { told(&t.consumer, errUnknown) }()
-	}
 	held, err := t.call.Hold(r)
 	if f := limit.RefusalOf(err); f != nil {
 		return h.refuse(w, r, t.call, f)
@@ -65,30 +59,56 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		t.call.Refused(r, id)
 		return err
 	}
-	h.budget.call()
-	t.caller.retries.call()
+	if h.Breaker != nil && t.caller.name != nobody { // asked when the body is there: a slow upload must not hold a trial
+		done, _, wait := t.caller.breaker(h.Breaker).allow()
+		if done == nil {
+			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
+		}
+		t.consumer = done
+		defer func() { told(&t.consumer, errUnknown) }()
+	}
+	if t.call.Endpoint.Class == usage.Spending { // what costs nothing is no title to retries
+		h.budget.call()
+		t.caller.retries.call()
+	}
 	if !held {
+		told(&t.consumer, errUnknown) // nobody sees how it ends
 		t.call.Tried(h.routes[0].name)
 		return t.next.ServeHTTP(w, r)
 	}
 	t.saved, t.deadline, t.creates = t.call.Save(w, r), deadline(r, time.Now()), t.call.Creates()
+	defer func() { // also of a panic
+		if t.kept != nil {
+			t.call.Lose(t.kept.heard)
+		}
+	}()
 	for i := range h.routes {
 		if done, err := t.way(w, r, i); done {
-			if t.kept != nil {
-				t.call.Lose(t.kept.heard)
-			}
 			return err
 		}
 	}
 	return t.giveUp(w, r)
 }
 
-// consumerOf is whose breaker a call counts for.
+// nobody is the consumer of calls whose user is not known. They are many perhaps, and not
+// one that can be stopped.
+const nobody = ""
+
+// consumerOf is whose breaker a call counts for: that of its application, else of its key,
+// else of the user whom another authenticator names.
 func consumerOf(r *http.Request) string {
 	if name := meter.Var(r, meter.VarApplication); name != "" {
 		return name
 	}
-	return meter.DefaultConsumer
+	if id := meter.Var(r, meter.VarKeyID); id != "" {
+		return "\x00key " + id
+	}
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		if user, _ := repl.GetString("http.auth.user.id"); user != "" {
+			return "\x00user " + user
+		}
+	}
+	return nobody
 }
 
 // way tries a route. It is done if the client has its answer, or is to have the error.
@@ -135,7 +155,11 @@ func (t *tries) once(w http.ResponseWriter, r *http.Request, i, n int, next cadd
 		return false, nil
 	}
 	if ro.breaker != nil {
-		tell, wait := ro.breaker.allow(t.caller.name, t.caller.route(t.h.Breaker, i))
+		var own *private
+		if t.caller.name != nobody {
+			own = t.caller.route(t.h.Breaker, i)
+		}
+		tell, wait := ro.breaker.allow(t.caller.name, own)
 		if tell == nil {
 			if t.blocked == 0 || wait < t.blocked {
 				t.blocked = wait
@@ -171,14 +195,21 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 	case g.mode == passing:
 		return true, err
 	case err != nil:
+		if g.holds() {
+			t.call.Unsay(t.saved, g.ResponseWriter) // a route for errors writes another answer
+		}
 		status, again := t.retryableError(err)
 		if t.gone(r) {
 			return true, err
+		}
+		if g.status/100 == 2 || g.status == 0 && meter.Unanswered(err) {
+			t.call.Miss()
 		}
 		t.judgeRoute(status)
 		t.err, t.erred, t.last = err, g.passage, lesson{}
 		if !again {
 			t.judge(status)
+			t.call.Idle()
 		}
 		return !again, err
 	case g.mode == waiting:
@@ -235,16 +266,23 @@ func (t *tries) wait(r *http.Request, n int) bool {
 	case <-t.call.Client(r).Done():
 	case <-r.Context().Done(): // the process is about to end
 	}
-	return t.goesOn(r, 0)
+	if t.goesOn(r, 0) {
+		return true
+	}
+	t.h.budget.giveBack()
+	t.caller.retries.giveBack()
+	return false
 }
 
-// takes takes a retry of the consumer's and of all consumers' budget.
+// takes takes a retry of the consumer's and of all consumers' budget. What is left for all
+// must be more than what the consumer has taken lately: so it gets half of it at most.
 func (t *tries) takes(now time.Time) bool {
 	own := &t.caller.retries
-	if !own.take(now) {
+	taken := own.taken(now)
+	if !own.take(now, 0) {
 		return false
 	}
-	if !t.h.budget.take(now) {
+	if !t.h.budget.take(now, taken) {
 		own.giveBack()
 		return false
 	}
@@ -273,6 +311,7 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 	switch a := t.kept; {
 	case a != nil:
 		t.call.Take(a.heard)
+		t.kept = nil
 		a.passage.Publish()
 		t.judge(a.failed)
 		a.send(w)
@@ -281,6 +320,7 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(statusClientGone) // no route for errors is to begin another call
 		return nil
 	case t.err != nil:
+		t.call.Idle()
 		t.erred.Publish()
 		return t.err
 	default:

@@ -100,19 +100,19 @@ const (
 	hRemainingDollars  = "X-Ratelimit-Cost-Remaining-Dollars"
 )
 
-// fixedHeaders are the values that are the same for all calls under a rule. They
-// are shared by answers and never written to; cap equals len, so that adding to
-// them copies.
+// fixedHeaders are the values that are the same for all calls under a rule. They are
+// strings: the slice that stands in a header belongs to the answer, since handlers further
+// out replace what is in it where it stands.
 type fixedHeaders struct {
-	policy []string
-	limit  []string
+	policy string
+	limit  string
 	prefix string // of RateLimit
 }
 
 func newFixedHeaders(r *rule) fixedHeaders {
 	return fixedHeaders{
-		policy: []string{r.policy(r.limit)},
-		limit:  []string{r.unit.number(r.limit)},
+		policy: r.policy(r.limit),
+		limit:  r.unit.number(r.limit),
 		prefix: strconv.Quote(r.said) + ";r=",
 	}
 }
@@ -152,33 +152,33 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 
 	f := fields{text: make([]byte, 0, fieldsRoom)}
 	reset := all.reset(now)
-	h[hPolicy] = policyValue(all)
+	f.put(hPolicy, policyValue(all))
 	f.text = append(f.text, all.rule.fixed.prefix...)
 	f.text = all.rule.unit.appendField(f.text, all.left())
 	f.text = append(f.text, ";t="...)
 	f.text = strconv.AppendInt(f.text, reset, 10)
 	f.end(hRateLimit)
-	h[hLimit] = limitValue(all)
+	f.put(hLimit, limitValue(all))
 	f.text = all.rule.unit.appendNumber(f.text, all.left())
 	f.end(hRemaining)
 	f.text = strconv.AppendInt(f.text, reset, 10)
 	f.end(hReset)
 	if requests != nil {
-		h[hLimitRequests] = limitValue(requests)
+		f.put(hLimitRequests, limitValue(requests))
 		f.text = strconv.AppendInt(f.text, requests.left(), 10)
 		f.end(hRemainingRequests)
 		f.text = appendSpan(f.text, requests.result.ResetAt.Sub(now))
 		f.end(hResetRequests)
 	}
 	if tokens != nil {
-		h[hLimitTokens] = limitValue(tokens)
+		f.put(hLimitTokens, limitValue(tokens))
 		f.text = strconv.AppendInt(f.text, tokens.left(), 10)
 		f.end(hRemainingTokens)
 		f.text = appendSpan(f.text, tokens.result.ResetAt.Sub(now))
 		f.end(hResetTokens)
 	}
 	if dollars != nil {
-		h[hLimitDollars] = limitValue(dollars)
+		f.put(hLimitDollars, limitValue(dollars))
 		f.text = USD.appendNumber(f.text, dollars.left())
 		f.end(hRemainingDollars)
 	}
@@ -186,19 +186,29 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 }
 
 const (
-	// fieldsMost is how many fields an answer has whose values are its own.
+	// fieldsMost is how many fields an answer has whose values are its own, readyMost how
+	// many whose values there are already.
 	fieldsMost = 8
-	// fieldsRoom is what their values take, as a rule.
+	readyMost  = 5
+	// fieldsRoom is what the former take, as a rule.
 	fieldsRoom = 256
 )
 
-// fields are header fields whose values stand one after the other in one text, so that
-// they are allocated together.
+// fields are header fields that are allocated together: the values that are made for this
+// answer stand one after the other in one text, and all have their slots in one slice.
 type fields struct {
 	text  []byte
 	names [fieldsMost]string
 	ends  [fieldsMost]int
 	n     int
+	ready [readyMost]struct{ name, value string }
+	m     int
+}
+
+// put sets a field to a value that there is already.
+func (f *fields) put(name, value string) {
+	f.ready[f.m].name, f.ready[f.m].value = name, value
+	f.m++
 }
 
 // end names the field whose value is what has been appended to the text since the last.
@@ -211,12 +221,18 @@ func (f *fields) end(name string) {
 // copies.
 func (f *fields) set(h http.Header) {
 	text := string(f.text)
-	values := make([]string, f.n)
+	values := make([]string, 0, f.n+f.m)
+	slot := func(value string) []string {
+		values = append(values, value)
+		return values[len(values)-1 : len(values) : len(values)]
+	}
 	start := 0
 	for i, name := range f.names[:f.n] {
-		values[i] = text[start:f.ends[i]]
-		h[name] = values[i : i+1 : i+1]
+		h[name] = slot(text[start:f.ends[i]])
 		start = f.ends[i]
+	}
+	for _, r := range f.ready[:f.m] {
+		h[r.name] = slot(r.value)
 	}
 }
 
@@ -228,19 +244,19 @@ func tightest(a, b *quota) *quota {
 }
 
 // policyValue is the policy with the limit that was checked.
-func policyValue(q *quota) []string {
+func policyValue(q *quota) string {
 	if q.result.Limit == q.rule.limit {
 		return q.rule.fixed.policy
 	}
-	return []string{q.rule.policy(q.result.Limit)}
+	return q.rule.policy(q.result.Limit)
 }
 
 // limitValue is the limit that was checked, which may be the consumer's own.
-func limitValue(q *quota) []string {
+func limitValue(q *quota) string {
 	if q.result.Limit == q.rule.limit {
 		return q.rule.fixed.limit
 	}
-	return []string{q.rule.unit.number(q.result.Limit)}
+	return q.rule.unit.number(q.result.Limit)
 }
 
 // span is a duration as OpenAI writes it: `6m0s`, `850ms`. It rounds up, so that whoever

@@ -168,18 +168,49 @@ func TestQuotaHeadersReplaceTheProviders(t *testing.T) {
 	}
 }
 
+// Handlers add to fields, and Caddy's header directive replaces values where they stand.
 func TestQuotaHeadersShareNothingThatIsWrittenTo(t *testing.T) {
-	q := state(t, "100 requests per hour", 1, 0, time.Hour)
-	a, b := make(http.Header), make(http.Header)
-	writeQuotas(a, []quota{q}, noon)
-	for name := range a {
-		a.Add(name, "more")
-	}
-	writeQuotas(b, []quota{q}, noon)
-	for name, values := range b {
-		if len(values) != 1 || strings.Contains(values[0], "more") {
-			t.Errorf("%s: %q was changed through another answer", name, values)
+	dollars := newCostLimiter(t, Config{}, Rule{Amount: "$5", Window: "day"}).rules[0]
+	rules := []*rule{ruleOf(t, "100 requests per hour"), ruleOf(t, "10k tokens per hour"), dollars}
+	write := func(own int64) http.Header {
+		var qs []quota
+		for _, r := range rules {
+			qs = append(qs, quota{r, &store.Result{Limit: r.limit + own, Used: 1, ResetAt: noon.Add(time.Hour)}})
 		}
+		h := make(http.Header)
+		writeQuotas(h, qs, noon)
+		return h
+	}
+	for _, tc := range []struct {
+		name   string
+		own    int64
+		change func(h http.Header, name string)
+	}{
+		{"added to", 0, func(h http.Header, name string) { h.Add(name, "more") }},
+		{"replaced where it stands", 0, func(h http.Header, name string) { h[name][0] = "more" }},
+		{"of the consumer's own limit", 1_000_000, func(h http.Header, name string) { h[name][0] = "more" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, b, want := write(tc.own), write(tc.own), write(tc.own)
+			if len(want) != 13 {
+				t.Fatalf("%d fields are written: %v", len(want), want)
+			}
+			changed := make(http.Header)
+			for name := range a {
+				tc.change(a, name)
+				changed[name] = slices.Clone(a[name])
+			}
+			for name := range a {
+				if !slices.Equal(a[name], changed[name]) {
+					t.Errorf("%s: %q was changed through another field", name, a[name])
+				}
+			}
+			for when, h := range map[string]http.Header{"before": b, "after": write(tc.own)} {
+				if !maps.EqualFunc(h, want, slices.Equal[[]string]) {
+					t.Errorf("an answer written %s has %v, want %v", when, h, want)
+				}
+			}
+		})
 	}
 }
 

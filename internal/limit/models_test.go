@@ -163,8 +163,8 @@ func TestManyGlobsAreNamedInShort(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newTestLimiter(t, Config{ConsumerBased: true, Models: []ModelBlock{{Match: tc.match, Limits: oneOf10, PerModel: true}}})
 			ru := l.blocks[0].rulesOf(slot{model: "m"})[0]
-			if policy := strconv.Quote(tc.want) + ";q=10;w=86400"; ru.fixed.policy[0] != policy || ru.fixed.prefix != strconv.Quote(tc.want)+";r=" {
-				t.Errorf("headers say %q and %q, want %q", ru.fixed.policy[0], ru.fixed.prefix, policy)
+			if policy := strconv.Quote(tc.want) + ";q=10;w=86400"; ru.fixed.policy != policy || ru.fixed.prefix != strconv.Quote(tc.want)+";r=" {
+				t.Errorf("headers say %q and %q, want %q", ru.fixed.policy, ru.fixed.prefix, policy)
 			}
 			if ru.words != "tokens per day ("+strings.Join(tc.match, " ")+")" {
 				t.Errorf("operators read %q", ru.words)

@@ -151,7 +151,7 @@ func TestUsageOfOthersIsNotTold(t *testing.T) {
 			limit 777 tokens per hour
 		}
 		token_limit {name}-all {
-			limit 888 tokens per hour
+			limit 888_777_666 tokens per hour
 		}
 		reverse_proxy {upstream}
 	}`)
@@ -163,7 +163,7 @@ func TestUsageOfOthersIsNotTold(t *testing.T) {
 	before := up.calls()
 	secrets := func(name, text string) {
 		t.Helper()
-		for _, other := range []string{"app-b", keyA, keyB, "888", `"used":180`, ">180<"} {
+		for _, other := range []string{"app-b", keyA, keyB, "888777666", "888,777", `"used":180`, ">180<"} {
 			if strings.Contains(text, other) {
 				t.Errorf("%s: %q is in %s", name, other, text)
 			}

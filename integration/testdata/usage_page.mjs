@@ -28,7 +28,9 @@ export default async ({ url, args, open, shot, axe, equal, ok }) => {
 	await page.keyboard.press('Tab');
 	equal(await page.evaluate(() => document.activeElement.innerText), 'Refresh', 'the first stop of the keyboard');
 	const again = page.waitForResponse((r) => r.url() === url);
+	const loaded = page.waitForEvent('load');
 	await page.keyboard.press('Enter');
 	equal((await again).status(), 200, 'the status when it is refreshed');
+	await loaded;
 	return { title: await page.title(), text: await page.locator('main').innerText(), bars };
 };

@@ -95,6 +95,10 @@ func (ad *Admin) all(w http.ResponseWriter, r *http.Request) error {
 // one answers DELETE /llm/keys/{id} and POST /llm/keys/{id}/rotate.
 func (ad *Admin) one(w http.ResponseWriter, r *http.Request) error {
 	id, action, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, keysPath+"/"), "/")
+	// before anything is asked or told by it
+	if apikey.Looks(r.URL.Path) || len(id) > idMost {
+		return apiError(http.StatusBadRequest, errSecretID)
+	}
 	switch action {
 	case "":
 		if r.Method != http.MethodDelete {
@@ -109,6 +113,11 @@ func (ad *Admin) one(w http.ResponseWriter, r *http.Request) error {
 	}
 	return apiError(http.StatusNotFound, errors.New("there are DELETE /llm/keys/{id} and POST /llm/keys/{id}/rotate"))
 }
+
+// idMost is how long an id may be that was issued, in bytes.
+const idMost = 128
+
+var errSecretID = errors.New("this is not the id of a key, and may be a key itself, which is known to logs now: revoke it by its id, which GET /llm/keys shows")
 
 // pageSize is how many keys a page has. Tests make it smaller.
 var pageSize = 500
@@ -125,6 +134,9 @@ func (*Admin) list(w http.ResponseWriter, r *http.Request) error {
 		if name != "after" {
 			return apiError(http.StatusBadRequest, errors.New("there is one parameter, after: it lists only keys whose ids are after it"))
 		}
+	}
+	if apikey.Looks(q.Get("after")) {
+		return apiError(http.StatusBadRequest, errSecretID)
 	}
 	keys, err := in.keys.List(r.Context(), q.Get("after"), pageSize+1)
 	if err != nil {

@@ -112,6 +112,7 @@ func (h *Handler) provisionStored(app *llmapp.App) error {
 		return fmt.Errorf("keys_store: %w", err)
 	}
 	h.ring, h.acquired = v.(*ring), true
+	app.UseKeys()
 	app.OnStart(func() { h.serve(app.Keys()) })
 	return nil
 }

@@ -54,7 +54,7 @@ func (k *Key) Hashes() []KeyHash {
 // Each change is made whole or not at all, at one instant. Errors wrap ErrNoKey,
 // ErrKeyTaken, ErrKeyChanged or ErrUnavailable. After ErrUnavailable a change may have
 // been made all the same, or may be in force and not yet on the disk. No error holds a
-// hash.
+// hash, or an id that may be a secret: one that was asked for and is no key's.
 type Keys interface {
 	// Get returns the key of that id, or ErrNoKey.
 	Get(ctx context.Context, id string) (Key, error)

@@ -46,6 +46,7 @@ type App struct {
 	mu        sync.Mutex
 	instances []Instance
 	starters  []func()
+	usesKeys  bool
 }
 
 // Meter says how calls are metered.
@@ -94,6 +95,12 @@ type starter interface {
 	// it returns an error. It is called again if that config could be started but not
 	// replace another, whose options are then in force again.
 	StartStore(store.Counters, *zap.Logger) error
+}
+
+// keysChecker is a Store that may be unable to keep API keys.
+type keysChecker interface {
+	// CheckKeys tells why the counters, which are started, are not to be used for keys.
+	CheckKeys(store.Counters) error
 }
 
 // syncer is counters that write behind.
@@ -243,6 +250,9 @@ func (a *App) Start() error {
 	if err := a.startStore(); err != nil {
 		return fmt.Errorf("starting store: %w", err)
 	}
+	if err := a.checkKeys(); err != nil {
+		return err
+	}
 	started.mu.Lock()
 	defer started.mu.Unlock()
 	started.apps = append(started.apps, a)
@@ -270,6 +280,16 @@ func (a *App) OnStart(f func()) {
 func (a *App) startStore() error {
 	if s, ok := a.store.(starter); ok {
 		return s.StartStore(a.shared.counters, a.logger)
+	}
+	return nil
+}
+
+// checkKeys refuses a store whose keys may not all be known.
+func (a *App) checkKeys() error {
+	if s, ok := a.store.(keysChecker); ok && a.usesKeys {
+		if err := s.CheckKeys(a.shared.counters); err != nil {
+			return fmt.Errorf("keys_store: %w", err)
+		}
 	}
 	return nil
 }
@@ -329,6 +349,14 @@ func (a *App) Keys() store.Keys {
 		return c.Keys()
 	}
 	return nil
+}
+
+// UseKeys says that the config has its API keys in the store: it is refused if there may
+// be some that cannot be read. It must be called while the config is provisioned.
+func (a *App) UseKeys() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.usesKeys = true
 }
 
 // KeepsKeys tells whether the store keeps API keys.

@@ -23,7 +23,7 @@ func init() {
 type Memory struct {
 	// Persist is the directory that counts are written to, which belongs to this
 	// process alone, or `off`. Where it cannot be written to, counts are in memory only,
-	// and a warning says so. Default: `llm` in Caddy's data directory.
+	// and a warning says so; with `keys_store` the config is refused. Default: `llm` in Caddy's data directory.
 	Persist string `json:"persist,omitempty"`
 
 	// MaxEntities bounds how many consumers, over all instances, are counted at one
@@ -133,8 +133,18 @@ func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 	return nil
 }
 
+// CheckKeys refuses a directory that cannot be used: keys that are in it would be unknown,
+// and clients that have them told to give up.
+func (m *Memory) CheckKeys(c store.Counters) error {
+	if m.dir != "" && c.(*memory.Store).Dir() == "" {
+		return fmt.Errorf("the persist directory %q cannot be used, and API keys in it would be unknown: make it writable, name another, or keep keys in memory only by `persist off`", m.dir)
+	}
+	return nil
+}
+
 // Interface guards
 var (
+	_ keysChecker       = (*Memory)(nil)
 	_ starter           = (*Memory)(nil)
 	_ keeper            = (*memory.Store)(nil)
 	_ syncer            = (*memory.Store)(nil)

@@ -248,3 +248,30 @@ func TestAConfigThatDoesNotStartLeavesTheDirectory(t *testing.T) {
 		t.Errorf("a restart finds %d tokens used", got)
 	}
 }
+
+// Keys that are on a disk that cannot be read are not unknown.
+func TestADirectoryThatCannotBeUsedIsNoneForKeys(t *testing.T) {
+	dir := dataDir(t)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for persist, refused := range map[string]bool{file: true, persistOff: false, filepath.Join(dir, "good"): false} {
+		if err := process().Close(); err != nil {
+			t.Fatal(err)
+		}
+		a := &App{store: &Memory{Persist: persist}, shared: &shared{counters: process()}}
+		m := a.store.(*Memory)
+		if err := m.Provision(caddy.Context{}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = process().Persist(m.dir)
+		if err := a.checkKeys(); err != nil {
+			t.Errorf("%s without keys: %v", persist, err)
+		}
+		a.UseKeys()
+		if err := a.checkKeys(); (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "persist off") {
+			t.Errorf("%s: got %v, want it refused %t", persist, err, refused)
+		}
+	}
+}

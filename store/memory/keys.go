@@ -147,7 +147,7 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	if !k.remove(id) {
-		return fmt.Errorf("deleting the key %q: %w", id, store.ErrNoKey)
+		return fmt.Errorf("deleting a key: %w", store.ErrNoKey)
 	}
 	return k.write(id)
 }

@@ -192,7 +192,7 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 		err = store.ErrNoKey
 	}
 	if err != nil {
-		return fmt.Errorf("deleting the key %q: %w", id, err)
+		return fmt.Errorf("deleting a key: %w", err)
 	}
 	return nil
 }

@@ -13,19 +13,24 @@ const (
 	budgetOwn   = 0.5  // the same of one consumer: the rest is left to others
 	budgetFirst = 10.0 // what there is at the beginning
 	budgetMost  = 100.0
+	// budgetSaved is what one consumer can save up: the rest of what all have is others'.
+	budgetSaved = 10.0
 )
 
 // budget is a token bucket of retries. All calls of a handler share one, and those of each
 // consumer another, so that nobody's failures use up what others need.
 type budget struct {
 	floor float64 // what flows in, in retries a second
+	most  float64
 
 	mu   sync.Mutex
 	left float64
 	at   time.Time
 }
 
-func (b *budget) init(floor float64, now time.Time) { b.floor, b.left, b.at = floor, budgetFirst, now }
+func (b *budget) init(floor, most float64, now time.Time) {
+	b.floor, b.most, b.left, b.at = floor, most, min(budgetFirst, most), now
+}
 
 // call pays in for a call.
 func (b *budget) call() { b.add(budgetShare) }
@@ -36,18 +41,30 @@ func (b *budget) giveBack() { b.add(1) }
 func (b *budget) add(n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.left+n, budgetMost)
+	b.left = min(b.left+n, b.most)
 }
 
-// take takes a retry, or nothing if none is left.
-func (b *budget) take(now time.Time) bool {
+// take takes a retry, if there is one and more are left than spare.
+func (b *budget) take(now time.Time, spare float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.left+max(now.Sub(b.at).Seconds(), 0)*b.floor, budgetMost)
-	b.at = now
-	if b.left < 1 {
+	b.flow(now)
+	if b.left < 1 || b.left <= spare {
 		return false
 	}
 	b.left--
 	return true
+}
+
+// taken is what has been taken lately, of a budget that was full.
+func (b *budget) taken(now time.Time) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow(now)
+	return b.most - b.left
+}
+
+func (b *budget) flow(now time.Time) {
+	b.left = min(b.left+max(now.Sub(b.at).Seconds(), 0)*b.floor, b.most)
+	b.at = now
 }

@@ -46,7 +46,7 @@ func (cs *consumers) get(name string, now time.Time) *consumer {
 		cs.byName = make(map[string]*list.Element)
 	}
 	c := &consumer{name: name}
-	c.retries.init(budgetOwn, now)
+	c.retries.init(budgetOwn, budgetSaved, now)
 	cs.byName[name] = cs.recent.PushFront(c)
 	return c
 }

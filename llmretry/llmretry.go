@@ -146,7 +146,7 @@ func (h *Handler) init() error {
 			ro.breaker = newShared(h.Breaker, func(to gobreaker.State) { h.changed(ro, to) })
 		}
 	}
-	h.budget.init(budgetFloor, time.Now())
+	h.budget.init(budgetFloor, budgetMost, time.Now())
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/limit"
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
 // tries are the attempts of one call. It is the handler behind llm_retry, as the meter
@@ -66,8 +67,10 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		t.consumer = done
 		defer func() { told(&t.consumer, errUnknown) }()
 	}
-	h.budget.call()
-	t.caller.retries.call()
+	if t.call.Endpoint.Class == usage.Spending { // what costs nothing is no title to retries
+		h.budget.call()
+		t.caller.retries.call()
+	}
 	if !held {
 		told(&t.consumer, errUnknown) // nobody sees how it ends
 		t.call.Tried(h.routes[0].name)
@@ -258,16 +261,23 @@ func (t *tries) wait(r *http.Request, n int) bool {
 	case <-t.call.Client(r).Done():
 	case <-r.Context().Done(): // the process is about to end
 	}
-	return t.goesOn(r, 0)
+	if t.goesOn(r, 0) {
+		return true
+	}
+	t.h.budget.giveBack()
+	t.caller.retries.giveBack()
+	return false
 }
 
-// takes takes a retry of the consumer's and of all consumers' budget.
+// takes takes a retry of the consumer's and of all consumers' budget. What is left for all
+// must be more than what the consumer has taken lately: so it gets half of it at most.
 func (t *tries) takes(now time.Time) bool {
 	own := &t.caller.retries
-	if !own.take(now) {
+	taken := own.taken(now)
+	if !own.take(now, 0) {
 		return false
 	}
-	if !t.h.budget.take(now) {
+	if !t.h.budget.take(now, taken) {
 		own.giveBack()
 		return false
 	}

@@ -193,6 +193,9 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 	case g.mode == passing:
 		return true, err
 	case err != nil:
+		if g.holds() {
+			t.call.Unsay(t.saved, g.ResponseWriter) // a route for errors writes another answer
+		}
 		status, again := t.retryableError(err)
 		if t.gone(r) {
 			return true, err

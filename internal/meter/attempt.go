@@ -100,6 +100,10 @@ func (c *Call) restore(s *Saved, w http.ResponseWriter) {
 	c.pricer = s.pricer
 }
 
+// Unsay makes the header of the answer what it was before the first attempt, where an
+// attempt has set one that nobody has seen.
+func (c *Call) Unsay(s *Saved, w http.ResponseWriter) { replace(w.Header(), s.answer.Clone()) }
+
 // Client is the context that ends when the client goes. That of the request may last
 // longer.
 func (c *Call) Client(r *http.Request) context.Context {

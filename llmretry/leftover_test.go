@@ -3,6 +3,7 @@ package llmretry
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 
@@ -37,4 +38,32 @@ func TestErrorHasNothingOfTheHeaderOfAHeldAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatAKeptAnswerUsedOutlivesAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &limiter{}
+		h := newHandler(t, new(Handler))
+		l.m = h.meter
+		up := &script{steps: steps(
+			replies(500, `{"error":{"message":"x"},"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`),
+			func(http.ResponseWriter, *http.Request) error { panic("broken") },
+		)}
+		func() {
+			defer func() {
+				if v := recover(); v != "broken" {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			_ = l.serve(httptest.NewRecorder(), request(t.Context(), chatBody), caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+				return h.ServeHTTP(w, r, caddyhttp.HandlerFunc(up.serve))
+			}))
+		}()
+		if len(l.settled) != 1 {
+			t.Fatalf("settled %d times", len(l.settled))
+		}
+		if u := l.settled[0].All(); u.Total() != 7 {
+			t.Errorf("charged %d tokens", u.Total())
+		}
+	})
 }

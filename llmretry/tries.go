@@ -77,11 +77,13 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		return t.next.ServeHTTP(w, r)
 	}
 	t.saved, t.deadline, t.creates = t.call.Save(w, r), deadline(r, time.Now()), t.call.Creates()
+	defer func() { // also of a panic
+		if t.kept != nil {
+			t.call.Lose(t.kept.heard)
+		}
+	}()
 	for i := range h.routes {
 		if done, err := t.way(w, r, i); done {
-			if t.kept != nil {
-				t.call.Lose(t.kept.heard)
-			}
 			return err
 		}
 	}
@@ -309,6 +311,7 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 	switch a := t.kept; {
 	case a != nil:
 		t.call.Take(a.heard)
+		t.kept = nil
 		a.passage.Publish()
 		t.judge(a.failed)
 		a.send(w)

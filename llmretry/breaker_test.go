@@ -247,3 +247,29 @@ func changes(t *testing.T) map[string]float64 {
 	}
 	return all
 }
+
+func TestWhatTheMeterAsksForIsNotTheConsumersFailure(t *testing.T) {
+	const stream = `{"model":"gpt-5","stream":true,"messages":[{"role":"user","content":"Hi"}]}`
+	for _, tt := range []struct {
+		name   string
+		first  string
+		status []int
+	}{
+		{"due to the asking", `{"error":{"message":"unknown parameter: stream_options"}}`, []int{200, 200}},
+		{"its own", `{"error":{"message":"no such model"}}`, []int{400, 429}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHandler(t, &Handler{Breaker: &Breaker{Failures: 1, Per: caddy.Duration(time.Minute)}})
+				up := &script{steps: steps(replies(400, tt.first), streams(delta))}
+				for i, want := range tt.status {
+					r := request(t.Context(), stream)
+					caddyhttp.SetVar(r.Context(), meter.VarApplication, "a")
+					if res := do(h, up.serve, r); res.Code != want {
+						t.Errorf("call %d gets %d %s, want %d", i, res.Code, res.Body, want)
+					}
+				}
+			})
+		})
+	}
+}

@@ -47,11 +47,21 @@ func (t *tries) retryableError(err error) (status int, again bool) {
 func (t *tries) judge(status int) {
 	t.judgeRoute(status)
 	switch {
+	case t.call.HoldsBack(status):
+		t.doubtful = true // it may be due to what the meter asks for in the client's stead
 	case status >= 400 && status <= 499 && status != statusClientGone:
 		told(&t.consumer, errFailed)
 	case status < 400:
 		told(&t.consumer, nil)
 	}
+}
+
+// judgeLate tells a consumer's breaker, at the end, what it has not been told yet.
+func (t *tries) judgeLate() {
+	if t.doubtful && !t.call.Repeats() {
+		told(&t.consumer, errFailed)
+	}
+	told(&t.consumer, errUnknown)
 }
 
 // judgeRoute tells the breaker of a route the status of an attempt.

@@ -34,6 +34,7 @@ type tries struct {
 	last     lesson
 	blocked  time.Duration // the shortest wait of a route's breaker
 	left     bool          // the client has gone
+	doubtful bool          // an answer is held back, and the consumer not judged by it
 
 	consumer, route func(error) // are told how it ended; nil if nobody is
 }
@@ -65,7 +66,7 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 			return h.refuse(w, r, t.call, open(http.StatusTooManyRequests, wait))
 		}
 		t.consumer = done
-		defer func() { told(&t.consumer, errUnknown) }()
+		defer t.judgeLate()
 	}
 	if t.call.Endpoint.Class == usage.Spending { // what costs nothing is no title to retries
 		h.budget.call()
@@ -274,7 +275,7 @@ func (t *tries) wait(r *http.Request, n int) bool {
 	return false
 }
 
-// takes takes a retry of the consumer's and of all consumers' budget. What is left for all
+// takes pays for a retry from the consumer's and of all consumers' budget. What is left for all
 // must be more than what the consumer has taken lately: so it gets half of it at most.
 func (t *tries) takes(now time.Time) bool {
 	own := &t.caller.retries

@@ -87,7 +87,7 @@ func TestBudgetBoundsRetries(t *testing.T) {
 		begin := time.Now()
 		now := begin
 		var b budget
-		b.init(budgetFloor, now)
+		b.init(budgetFloor, budgetMost, now)
 		calls, retries := 0, 0
 		for range rapid.IntRange(1, 500).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
@@ -97,7 +97,7 @@ func TestBudgetBoundsRetries(t *testing.T) {
 				b.call()
 				calls++
 			default:
-				if b.take(now) {
+				if b.take(now, 0) {
 					retries++
 				}
 			}

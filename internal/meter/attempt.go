@@ -41,6 +41,9 @@ const mostHeld = 1 << 20
 //
 // Errors are ErrBusy, or a caddyhttp.HandlerError where the body cannot be read.
 func (c *Call) Hold(r *http.Request) (bool, error) {
+	if c.held == 0 { // nothing is charged to anybody yet
+		c.who = caller(r)
+	}
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 		return true, nil

@@ -348,3 +348,18 @@ func TestEmptyBodyIsNone(t *testing.T) {
 	}
 	nothingHeld(t, m)
 }
+
+func TestHeldBodyOfAFreeCallIsItsCallers(t *testing.T) {
+	m := New()
+	r := newRequest(http.MethodPost, "/v1/files", strings.Repeat("x", 1000))
+	caddyhttp.SetVar(r.Context(), VarKeyID, "k")
+	c := m.Call(r)
+	if held, err := c.Hold(r); !held || err != nil {
+		t.Fatalf("held %t, error %v", held, err)
+	}
+	if m.bodies.by["k"] < 1000 || m.bodies.by[""] != 0 {
+		t.Errorf("taken are %v", m.bodies.by)
+	}
+	c.leave()
+	nothingHeld(t, m)
+}

@@ -67,6 +67,16 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	return err
 }
 
+// HoldsBack tells whether an answer of that status is kept from the client for now: the
+// call may have to be sent without usage being asked for.
+func (c *Call) HoldsBack(status int) bool {
+	return c.plain != nil && c.refusedBy == "" && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
+}
+
+// Repeats tells whether the answer that is held back, and has come to its end, is due to
+// usage having been asked for. The client does not get it then.
+func (c *Call) Repeats() bool { return c.tap != nil && c.tap.refusesToSay() }
+
 // mayRepeat tells whether the handlers behind may have to run a second time.
 func (c *Call) mayRepeat() bool { return c.plain != nil || c.mayAsk() }
 

@@ -64,8 +64,7 @@ func (t *tap) WriteHeader(status int) {
 		return
 	}
 	t.status = status
-	c := t.call
-	if c.plain != nil && c.refusedBy == "" && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity) {
+	if t.call.HoldsBack(status) {
 		// trailers come into the same map once the body is through
 		t.holding, t.heldHeader = true, t.Header().Clone()
 		return

@@ -77,7 +77,7 @@ func (t *tries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 		t.call.Tried(h.routes[0].name)
 		return t.next.ServeHTTP(w, r)
 	}
-	t.saved, t.deadline, t.creates = t.call.Save(w, r), deadline(r, time.Now()), t.call.Creates()
+	t.saved, t.deadline, t.creates = t.call.Save(w, r), deadline(r, time.Now()), t.call.Creates(r)
 	defer func() { // also of a panic
 		if t.kept != nil {
 			t.call.Lose(t.kept.heard)

@@ -229,7 +229,7 @@ func TestWhatGoesOnAfterItsAnswerIsNotBegunTwice(t *testing.T) {
 		{"a connection that broke", drops, 1},
 		{"an answer that broke off", breaks(), 1},
 	} {
-		for _, of := range []struct{ path, body string }{{"/v1/batches", `{"input_file_id":"f"}`}, {"/v1/responses", `{"model":"gpt-5","input":"x","background":true}`}} {
+		for _, of := range []struct{ path, body string }{{"/v1/batches", `{"input_file_id":"f"}`}, {"/v1/responses", `{"model":"gpt-5","input":"x","background":true}`}, {"/v1/responses", `{"model":"gpt-5","input":"x","conversation":"c"}`}, {"/v1/files", "x"}, {"/v1/threads", "{}"}} {
 			t.Run(tt.name+" of "+of.path, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					up, spare := &script{steps: steps(tt.first, ok)}, &script{steps: steps(ok)}
@@ -318,5 +318,21 @@ func TestTimeoutsThatAreReturnedAreChargedOnceEach(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestWhatOnlyAsksIsAskedAgain(t *testing.T) {
+	for _, path := range []string{"/v1/moderations", "/v1/messages/count_tokens", "/v1beta/models/gemini-2.5-pro:countTokens"} {
+		for _, method := range []string{http.MethodPost, http.MethodDelete} {
+			synctest.Test(t, func(t *testing.T) {
+				up := &script{steps: steps(replies(500, "{}"), replies(200, "{}"))}
+				r := request(t.Context(), `{"input":"x"}`)
+				r.URL.Path, r.Method = path, method
+				do(newHandler(t, new(Handler)), up.serve, r)
+				if want := map[string]int{http.MethodPost: 2, http.MethodDelete: 1}[method]; up.calls != want {
+					t.Errorf("%s %s is sent %d times, want %d", method, path, up.calls, want)
+				}
+			})
+		}
 	}
 }

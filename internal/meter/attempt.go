@@ -4,8 +4,10 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/tidwall/gjson"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
@@ -122,10 +124,47 @@ func (c *Call) Tried(route string) {
 	c.attempts.by = route
 }
 
-// Creates tells whether the call has something begun that goes on when it has been
-// answered, such as a batch: to send it again may have it done, and paid for, twice.
-func (c *Call) Creates() bool {
-	return c.writes && c.Endpoint.Class == usage.Unmetered || c.Request != nil && c.Request.Background
+// Creates tells whether the call changes something that is there when it has been answered,
+// such as a batch, a file or a conversation: to send it again may have it done, and paid
+// for, twice.
+func (c *Call) Creates(r *http.Request) bool {
+	switch c.Endpoint.Class {
+	case usage.Unmetered:
+		if c.writes {
+			return true
+		}
+	case usage.Free:
+		if c.writes && !onlyAsks(r.URL.Path) {
+			return true
+		}
+	}
+	q := c.Request
+	if r.Method == http.MethodDelete || q != nil && q.Background {
+		return true
+	}
+	return q != nil && q.External &&
+		(names(c.body, "conversation") || names(c.body, "conversation_id"))
+}
+
+// names tells whether a body has a member that is not null.
+func names(body []byte, member string) bool {
+	v := gjson.GetBytes(body, member)
+	return v.Exists() && v.Type != gjson.Null
+}
+
+// onlyAsks tells whether a free call that could write does not: it has tokens counted, or
+// a text judged.
+func onlyAsks(path string) bool {
+	last := strings.ToLower(path[strings.LastIndexByte(path, '/')+1:])
+	if i := strings.LastIndexByte(last, ':'); i >= 0 && last != "count-tokens:rawpredict" {
+		last = last[i+1:]
+	}
+	switch last {
+	case "moderations", "count_tokens", "count-tokens", "count-tokens:rawpredict", "counttokens", "computetokens",
+		"input_tokens", "tokenize", "detokenize", "apply-template":
+		return true
+	}
+	return false
 }
 
 // Follow notes that a route leads to another model than the request named: where a path

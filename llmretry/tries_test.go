@@ -51,7 +51,7 @@ func TestCallsAreTriedAgain(t *testing.T) {
 		{name: "a stream that breaks before its first event", steps: steps(breaks(": hello\n\n"), ok), status: 200, body: sixty, calls: 2, tokens: 60 + expected, atMost: time.Second},
 		{name: "an error that breaks off", steps: steps(breaksOff(503), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "a connection that breaks", steps: steps(drops, ok), status: 200, body: sixty, calls: 2, tokens: 60 + expected, atMost: time.Second},
-		{name: "timeouts", steps: steps(slow, slow, ok), status: 200, body: sixty, calls: 3, tokens: 60 + 2*expected, atMost: 2 * time.Second},
+		{name: "timeouts", steps: []caddyhttp.HandlerFunc{slow, slow, ok}, status: 200, body: sixty, calls: 3, tokens: 60 + 2*expected, atMost: 2 * time.Second},
 		{name: "a timeout, and then a refusal", steps: steps(slow, replies(400, "no")), status: 400, body: "no", calls: 2, tokens: expected, atMost: time.Second},
 		{name: "an error under 200", steps: steps(replies(200, `{"error":{"code":503,"message":"x"}}`), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
 		{

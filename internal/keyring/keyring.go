@@ -73,11 +73,11 @@ type Ring[T comparable] struct {
 	away    atomic.Bool
 	emptied atomic.Bool
 
-	start, end sync.Once
-	wake       chan struct{}
-	stop       context.CancelFunc
-	stopping   context.Context
-	done       chan struct{}
+	start    sync.Once
+	wake     chan struct{}
+	stop     context.CancelFunc
+	stopping context.Context
+	done     chan struct{}
 
 	mu   sync.Mutex
 	next *round // the next time that the store is asked

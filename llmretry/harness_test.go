@@ -2,7 +2,6 @@ package llmretry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/datadir"
@@ -175,15 +173,5 @@ func breaks(pieces ...string) caddyhttp.HandlerFunc {
 
 // refuses is how reverse_proxy tells that nobody listens.
 func refuses(http.ResponseWriter, *http.Request) error {
-	return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("connection refused")))
-}
-
-// drops is how it tells that a connection broke before the header.
-func drops(http.ResponseWriter, *http.Request) error {
-	return caddyhttp.Error(http.StatusBadGateway, io.EOF)
-}
-
-// slow is how it tells that the header took too long.
-func slow(http.ResponseWriter, *http.Request) error {
-	return caddyhttp.Error(http.StatusGatewayTimeout, context.DeadlineExceeded)
+	return caddyhttp.Error(http.StatusBadGateway, fmt.Errorf("connection refused"))
 }

@@ -35,11 +35,9 @@ func (t *tries) retryableError(err error) (status int, again bool) {
 		return status, true
 	case t.creates:
 		return status, status == http.StatusServiceUnavailable // so reverse_proxy tells that there is no upstream to ask
-	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
+	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return status, true // so reverse_proxy tells that it got no answer
 	}
-	// A timeout is one of the statuses that the operator chooses: each time the provider
-	// may have worked as long as it takes.
 	return status, t.h.retryable(status)
 }
 

@@ -39,8 +39,7 @@ type Handler struct {
 	Attempts int `json:"attempts,omitempty"`
 
 	// On are the statuses, 400 to 599, that another attempt may change. That there was no
-	// connection, or that it broke, is always one; that the answer took too long is 504.
-	// Default: 429, 500, 502, 503, 504 and 529.
+	// answer is always one. Default: 429, 500, 502, 503, 504 and 529.
 	On []int `json:"on,omitempty"`
 
 	// MaxWait is the longest wait before an attempt. A provider that asks for a longer one

@@ -203,14 +203,10 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 		if t.gone(r) {
 			return true, err
 		}
-		if g.status/100 == 2 || g.status == 0 && meter.Unanswered(err) {
-			t.call.Miss()
-		}
 		t.judgeRoute(status)
 		t.err, t.erred, t.last = err, g.passage, lesson{}
 		if !again {
 			t.judge(status)
-			t.call.Idle()
 		}
 		return !again, err
 	case g.mode == waiting:
@@ -321,7 +317,6 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(statusClientGone) // no route for errors is to begin another call
 		return nil
 	case t.err != nil:
-		t.call.Idle()
 		t.erred.Publish()
 		return t.err
 	default:

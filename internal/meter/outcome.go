@@ -93,18 +93,18 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		}
 		return o
 	}
-	if !c.worked(o.Status, answered, c.gone(r), !answered && Unanswered(err), &report) {
+	if !c.worked(o.Status, answered, c.gone(r), &report) {
 		return o
 	}
 
 	o.Source = SourceEstimated
 	o.Usage = report.Usage
-	expected := c.expected()
 	if !report.Found {
-		o.Usage.Input = expected.Input
+		// what other callers' prompts were like may add to an estimate, never take away
+		o.Usage.Input = max(c.ExpectedInput(), c.Request.PromptTokens())
 	}
 	// what was cut off may have gone on at the provider's
-	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), expected.Output)
+	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), c.ExpectedOutput())
 	if c.speaks() {
 		o.Usage.AudioOut = o.Usage.Output
 	}
@@ -114,21 +114,19 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 }
 
 // worked tells whether a provider may have worked for a call without usage. gone is
-// set if the client went away, missed if the request was sent and had no answer.
-func (c *Call) worked(status int, answered, gone, missed bool, report *usage.Report) bool {
+// set if the client went away.
+func (c *Call) worked(status int, answered, gone bool, report *usage.Report) bool {
 	switch {
 	case c.Endpoint.Class != usage.Spending:
 		return false // let pass uncounted, by the operator's word
 	case report.Found || report.Delivered > 0 || report.Usage != (usage.Usage{}) || len(report.Other) > 0:
 		return true
 	case c.attempts.idle:
-		return false // nobody was asked any more, and attempts are charged by themselves
+		return false // nobody was asked any more when the client went
 	case c.late && (!answered || status == statusClientGone):
 		return false // nothing is sent for a client that had gone before
 	case gone && (!answered || status == statusClientGone):
 		return true // before the header: it may have been at work
-	case missed:
-		return true // it may have been at work until the gateway gave up
 	case !answered && status == 0:
 		return false // no handler answered
 	case status < 200 || status > 299:

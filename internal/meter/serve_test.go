@@ -47,9 +47,9 @@ func TestServeSettlesEveryEndOfACallOnce(t *testing.T) {
 		},
 		{
 			name: "an error of a handler's", next: func(http.ResponseWriter, *http.Request) error {
-				return caddyhttp.Error(http.StatusServiceUnavailable, boom)
+				return caddyhttp.Error(http.StatusBadGateway, boom)
 			},
-			err: boom, status: 503, source: SourceNone,
+			err: boom, status: 502, source: SourceNone,
 		},
 		{
 			name: "an error without a status", next: func(http.ResponseWriter, *http.Request) error { return boom },

@@ -106,15 +106,12 @@ func (p *Passage) Value(key any) any {
 }
 
 // Publish shows the handlers further out the variables and placeholders that those behind
-// have set. It is called before a header goes out, for what they add to it.
+// have set. It is called before a header goes out, for what they add to it. Variables that
+// are the same already are not written: what a proxy further out has left behind may be
+// reading them.
 func (p *Passage) Publish() {
 	if vars, ok := p.from.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
-		w := vars[windowVar]
-		clear(vars)
-		maps.Copy(vars, p.vars)
-		if w != nil {
-			vars[windowVar] = w
-		}
+		publish(vars, p.vars)
 	}
 	if p.repl != nil {
 		p.window.inside.Store(p.repl)

@@ -110,7 +110,9 @@ func (h *Handler) provisionStored(app *llmapp.App) error {
 	if !app.KeepsKeys() {
 		return errors.New("keys_store: the store of the llm option keeps no keys")
 	}
-	v, _, err := rings.LoadOrNew(app.StoreKey(), func() (caddy.Destructor, error) { return newRing(app.StoreKey(), app.CountsKey(), app.StoreKind()), nil })
+	v, _, err := rings.LoadOrNew(app.StoreKey(), func() (caddy.Destructor, error) {
+		return newRing(app.StoreKey(), app.CountsKey(), app.StoreKind()), nil
+	})
 	if err != nil {
 		return fmt.Errorf("keys_store: %w", err)
 	}

@@ -31,7 +31,9 @@ func countAll(s *Set) {
 	s.StoreOp(Reserve, time.Millisecond, store.ErrUnavailable)
 	n := func() int64 { return 3 }
 	s.SetGauges(Gauges{Holds: n, Drains: n, BodyBytes: n, Entities: n, Pending: n, Outage: func() bool { return true }})
-	s.SetKeys(func() (KeysState, bool) { return KeysState{Store: "redis", Known: 12, Age: 1500 * time.Millisecond}, true })
+	s.SetKeys(func() (KeysState, bool) {
+		return KeysState{Store: "redis", Known: 12, Age: 1500 * time.Millisecond}, true
+	})
 	s.KeysReread()
 	s.SetTable(func() Table { return Table{AsOf: time.Unix(1_800_000_000, 0), ActivatedAfter: 2} })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -115,6 +116,10 @@ func AddRevision(sum, from, to int64) int64 {
 	}
 	return sum
 }
+
+// ErrKeysClosed means that the store was closed, and will not be asked again. It wraps
+// ErrUnavailable.
+var ErrKeysClosed = fmt.Errorf("keys are closed: %w", ErrUnavailable)
 
 var (
 	// ErrNoKey means that there is no such key.

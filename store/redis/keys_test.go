@@ -293,6 +293,18 @@ func TestKeysOfAServerThatIsAway(t *testing.T) {
 	}
 }
 
+func TestClosedKeysSaySo(t *testing.T) {
+	_, o := single(t)
+	k := fresh(t, o)
+	put(t, k, keyOf("a"))
+	if err := k.s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Changes(t.Context(), 0, 1); !errors.Is(err, store.ErrKeysClosed) || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("asking for changes: %v", err)
+	}
+}
+
 func TestKeysNeedNoMoreThanTheirOwnNames(t *testing.T) {
 	server := redistest.Start(t, redistest.User("gateway", "pw", "~own:*", "+@all", "-@dangerous"))
 	s := open(t, Options{Addresses: []string{server.Addr()}, Username: "gateway", Password: "pw", Prefix: "own:"})

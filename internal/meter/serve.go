@@ -1,8 +1,8 @@
 package meter
 
 import (
-	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
@@ -105,10 +105,18 @@ func (c *Call) gone(r *http.Request) bool {
 	return r.Context().Err() != nil
 }
 
-// replace keeps the map, which others hold.
+// replace keeps the map, which others hold, and writes only what differs.
 func replace(h, by http.Header) {
-	clear(h)
-	maps.Copy(h, by)
+	for name := range h {
+		if _, stays := by[name]; !stays {
+			delete(h, name)
+		}
+	}
+	for name, values := range by {
+		if has, ok := h[name]; !ok || !slices.Equal(has, values) {
+			h[name] = values
+		}
+	}
 }
 
 // end settles the call. It depends on neither the request's context nor the

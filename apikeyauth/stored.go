@@ -43,6 +43,8 @@ type ring struct {
 
 	mu   sync.Mutex
 	keys store.Keys // nil until a config runs
+
+	tidying sync.Once
 }
 
 // rings keeps them, by store, from one config to the next.
@@ -90,6 +92,7 @@ func (r *ring) follow(keys store.Keys) {
 	r.keys = keys
 	r.mu.Unlock()
 	r.Start(keys)
+	r.tidying.Do(func() { go r.tidy(keys) })
 }
 
 func (r *ring) store() store.Keys {

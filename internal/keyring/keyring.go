@@ -140,6 +140,9 @@ func (r *Ring[T]) Close() {
 	<-r.done
 }
 
+// Context ends when the ring is closed.
+func (r *Ring[T]) Context() context.Context { return r.stopping }
+
 // Loaded tells whether all keys have been read once.
 func (r *Ring[T]) Loaded() bool { return r.state.Load() != nil }
 

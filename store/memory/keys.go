@@ -148,16 +148,19 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	if !k.remove(id) {
+	if !k.remove(id, k.has) {
 		return fmt.Errorf("deleting a key: %w", store.ErrNoKey)
 	}
 	return k.write(id)
 }
 
-func (k *Keys) remove(id string) bool {
+func (k *Keys) has(id string) bool { return k.byID[id] != nil }
+
+// remove forgets a key if it is one to be forgotten.
+func (k *Keys) remove(id string, due func(id string) bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.byID[id] == nil {
+	if !due(id) {
 		return false
 	}
 	k.bury(id, gone{k.next(), k.s.now().UnixMilli()})

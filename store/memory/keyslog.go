@@ -57,23 +57,29 @@ func parseRecord(record []byte) (key store.Key, at int64, err error) {
 	return key, at, nil
 }
 
-// write puts what has become of a key on the disk. writing is locked.
-func (k *Keys) write(id string) error {
-	if k.log == nil {
+// write puts what has become of keys on the disk. writing is locked.
+func (k *Keys) write(ids ...string) error {
+	if k.log == nil || len(ids) == 0 {
 		return nil
 	}
 	k.mu.RLock()
-	record := k.record(id)
+	records := make([][]byte, len(ids))
+	for i, id := range ids {
+		records[i] = k.record(id)
+	}
 	live := len(k.byID) + len(k.gone)
 	k.mu.RUnlock()
-	err := k.log.Append(record)
+	var err error
+	for _, record := range records {
+		err = errors.Join(err, k.log.Append(record))
+	}
 	if err == nil {
 		err = k.log.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("writing the key %q, which is changed in memory and not on the disk: %w: %w", id, store.ErrUnavailable, err)
+		return fmt.Errorf("writing the key %q, which is changed in memory and not on the disk: %w: %w", ids[0], store.ErrUnavailable, err)
 	}
-	if k.records++; k.records > 2*live+1000 {
+	if k.records += len(ids); k.records > 2*live+1000 {
 		_ = k.rewrite(k.log) // the file is right, only larger than it could be
 	}
 	return nil

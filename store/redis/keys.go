@@ -44,11 +44,12 @@ type Keys struct {
 	s           *Store
 	names       []string
 	read, write *script
+	expired     *script
 }
 
 // Keys are the keys that are kept beside the counters. After Close they fail.
 func (s *Store) Keys() store.Keys {
-	k := &Keys{s: s, read: newScript(keysReadLua), write: newScript(keysWriteLua)}
+	k := &Keys{s: s, read: newScript(keysReadLua), write: newScript(keysWriteLua), expired: newScript(keysExpiredLua)}
 	for _, name := range []string{"records", "hashes", "log", "ids", "meta", "gone"} {
 		k.names = append(k.names, s.prefix+"{!keys}!"+name)
 	}

@@ -18,12 +18,13 @@ type attempts struct {
 	by     string         // the route of the last one
 	routed *usage.Request // what it asks for; nil where that is what the client does
 	lost   []*Lost
-	idle   bool // nobody was at work for it when the client went
+	idle   bool // nobody is at work for it any more, and its attempts are noted
 }
 
-// Lost is an answer that the client may not get.
+// Lost is an answer that the client may not get, or that never came.
 type Lost struct {
 	report usage.Report
+	source Source
 	priced Priced
 	pricer Pricer
 	by     string
@@ -180,13 +181,13 @@ func (c *Call) Follow(p *Passage) {
 	}
 }
 
-// Idle notes that the client went while no upstream was at work for it: the call costs
-// nothing but what its attempts report.
+// Idle notes that no upstream is at work any more for a call without an answer: it costs
+// nothing but what its attempts report, and what is charged for those without an answer.
 func (c *Call) Idle() { c.attempts.idle = true }
 
 // Hear reads an answer that is kept from the client, while it is the last one.
 func (c *Call) Hear(status int, header http.Header, body []byte) *Lost {
-	l := &Lost{by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl}
+	l := &Lost{source: SourceReported, by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl}
 	if c.tap == nil || c.tap.resp == nil || c.Request == nil {
 		return l // nobody wants to know what it used
 	}
@@ -229,7 +230,8 @@ func (c *Call) asked() string {
 	return c.Model()
 }
 
-// addLost adds to what the call used in the end what other attempts reported.
+// addLost adds to what the call used in the end what other attempts did, as they reported
+// or as was expected of them.
 func (c *Call) addLost(o *Outcome) {
 	for _, l := range c.attempts.lost {
 		model := l.report.Model
@@ -240,17 +242,22 @@ func (c *Call) addLost(o *Outcome) {
 		for j := range l.report.Other {
 			o.addOther(&l.report.Other[j])
 		}
-		if o.Source == SourceNone {
-			o.Source = SourceReported
+		if o.Source == SourceNone || l.source == SourceEstimated {
+			o.Source = l.source
 		}
 		if l.pricer == nil {
 			continue
 		}
 		q := l.priced
+		asked, told := q.Usage, l.report.Usage
 		q.Served, q.Usage, q.Other, q.Terms = l.report.Model, l.report.Usage, l.report.Other, l.report.Terms
-		cost, status := priceOf(l.pricer, &q, &l.report.Usage, SourceReported)
+		if l.source == SourceEstimated {
+			q.estimate(&asked)
+			told = usage.Usage{} // nothing was
+		}
+		cost, status := priceOf(l.pricer, &q, &told, l.source)
 		o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
-		if o.CostStatus == "" || status == CostUnpriced {
+		if o.CostStatus == "" || status == CostUnpriced || status == CostEstimated && o.CostStatus != CostUnpriced {
 			o.CostStatus = status
 		}
 	}

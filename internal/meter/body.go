@@ -191,4 +191,5 @@ func setBody(r *http.Request, body []byte, of *bytes.Reader) {
 		r.Header["Content-Length"] = []string{string(length)}
 	}
 	delete(r.Header, "Transfer-Encoding")
+	delete(r.Header, "Expect") // the body is here: there is nothing to wait for
 }

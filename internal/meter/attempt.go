@@ -66,7 +66,7 @@ func (c *Call) Hold(r *http.Request) (bool, error) {
 // Saved is what every attempt begins with.
 type Saved struct {
 	answer http.Header
-	body   []byte
+	body   payload
 	pricer Pricer
 }
 
@@ -86,8 +86,8 @@ func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passag
 	c.restore(s, w)
 	c.attempts.routed = nil
 	p := c.pass(r.Context(), w, r)
-	if len(s.body) > 0 {
-		c.set(p.Request(), s.body)
+	if s.body.size() > 0 {
+		c.send(p.Request(), s.body)
 	}
 	return p
 }
@@ -95,8 +95,8 @@ func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passag
 // GiveUp makes call and request what they were before the first attempt.
 func (c *Call) GiveUp(s *Saved, w http.ResponseWriter, r *http.Request) {
 	c.restore(s, w)
-	if len(s.body) > 0 {
-		c.set(r, s.body)
+	if s.body.size() > 0 {
+		c.send(r, s.body)
 	}
 }
 
@@ -276,13 +276,11 @@ func (c *Call) Reroute(r *http.Request, model string) bool {
 		}
 		r.RequestURI = r.URL.RequestURI()
 	} else {
-		body, ok := usage.SetModel(c.onward, model)
+		body, ok := c.onward.asking(model)
 		if !ok {
 			return false
 		}
-		c.m.bodies.force(c.who, int64(len(body)))
-		c.held += int64(len(body))
-		c.set(r, body)
+		c.send(r, body)
 	}
 	q := *c.Request
 	q.Model = model

@@ -42,6 +42,14 @@ func TestEndingsThroughTheProxysOptions(t *testing.T) {
 			routes: limits + "reverse_proxy {upstream} {\n lb_retries 2\n request_buffers 1MiB\n lb_retry_match {\n  expression `{rp.status_code} == 503`\n  method POST\n }\n}",
 		},
 		{
+			name: "retries after a connection that broke", h: once(broken, sixty), status: 200, cost: 60 + 1032, calls: 2,
+			routes: limits + "reverse_proxy {upstream} {\n lb_retries 2\n request_buffers 1MiB\n lb_retry_match {\n  method POST\n }\n}",
+		},
+		{
+			name: "an upstream too slow", h: hangs, status: 504, cost: 1032, calls: 1,
+			routes: limits + "reverse_proxy {upstream} {\n transport http {\n  response_header_timeout 100ms\n }\n}",
+		},
+		{
 			name: "no upstream at all", h: sixty, status: 502,
 			routes: limits + "reverse_proxy {dead}",
 		},
@@ -75,7 +83,7 @@ func TestEndingsThroughTheProxysOptions(t *testing.T) {
 			routes: "intercept {\n @ok status 200\n handle_response @ok {\n  header -Content-Length\n  respond other 200\n }\n}\n" + limits + "reverse_proxy {upstream}",
 		},
 		{
-			name: "a page for errors", h: broken, status: 502, body: "sorry", calls: 1,
+			name: "a page for errors", h: broken, status: 502, body: "sorry", cost: 1032, calls: 1,
 			routes: limits + "reverse_proxy {upstream}\nhandle_errors {\n respond sorry 502\n}",
 		},
 		{

@@ -252,7 +252,7 @@ func TestEndings(t *testing.T) {
 		{name: "an error in a stream before output", first: []step{stream(broken), done}},
 		{name: "an error in a stream after output", first: []step{stream(event(0)), {text: broken}, done}, cost: estimatedCost},
 		{name: "an error in a stream after the report", first: []step{stream(event(0) + usageEvent), {text: broken}, done}, cost: reportedCost},
-		{name: "cut before the header", first: []step{cut}},
+		{name: "cut before the header", first: []step{cut}, cost: estimatedCost},
 		{name: "cut in the stream", first: []step{stream(event(0)), cut}, cost: estimatedCost},
 		{name: "cut after the report", first: []step{stream(event(0) + usageEvent), cut}, cost: reportedCost},
 

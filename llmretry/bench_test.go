@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -86,6 +88,52 @@ func TestLargeRequestsAreNotCopied(t *testing.T) {
 		}
 		if grown := after.TotalAlloc - before.TotalAlloc; grown > size/20 {
 			t.Errorf("%d bytes were allocated for three attempts", grown)
+		}
+	})
+}
+
+// TestFallbacksWithModelsCopyNothing holds that each sends the memory of the request but for
+// the name, and that none takes of what others may hold.
+func TestFallbacksWithModelsCopyNothing(t *testing.T) {
+	const size = 20 << 20
+	text := strings.Repeat("x", size)
+	body := `{"model":"gpt-5","messages":[{"role":"user","content":"` + text + `"}]}`
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, &Handler{Attempts: 1, Fallbacks: []*Fallback{{Model: "spare-one"}, {Model: "two"}, {Model: "the-third-of-them"}}})
+		var models []string
+		var held []int64
+		room := make([]byte, 64<<10)
+		up := func(w http.ResponseWriter, r *http.Request) error {
+			n, err := io.ReadFull(r.Body, room)
+			rest, err2 := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r.Body}, room[1<<10:])
+			if err != nil || err2 != nil || r.ContentLength != int64(n)+rest || r.Header.Get("Content-Length") != strconv.FormatInt(r.ContentLength, 10) {
+				t.Errorf("got %d and %d of %d bytes: %v, %v", n, rest, r.ContentLength, err, err2)
+			}
+			models = append(models, strings.Split(string(room[:30]), `"`)[3])
+			held = append(held, h.meter.BodyBytes())
+			return replies(503, "")(w, r)
+		}
+		l := &limiter{m: h.meter}
+		var before, after runtime.MemStats
+		err := l.serve(httptest.NewRecorder(), request(t.Context(), body), caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			runtime.ReadMemStats(&before)
+			err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(up))
+			runtime.ReadMemStats(&after)
+			return err
+		}))
+		if want := []string{"gpt-5", "spare-one", "two", "the-third-of-them"}; err != nil || !slices.Equal(models, want) {
+			t.Errorf("asked for %q, want %q; %v", models, want, err)
+		}
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > size/20 {
+			t.Errorf("%d bytes were allocated for four attempts", grown)
+		}
+		for i, n := range held {
+			if n != held[0] {
+				t.Errorf("attempt %d holds %d bytes, the first %d", i+1, n, held[0])
+			}
+		}
+		if n := h.meter.BodyBytes(); n != 0 {
+			t.Errorf("%d bytes are still held", n)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"testing"
@@ -174,4 +175,23 @@ func breaks(pieces ...string) caddyhttp.HandlerFunc {
 // refuses is how reverse_proxy tells that nobody listens.
 func refuses(http.ResponseWriter, *http.Request) error {
 	return caddyhttp.Error(http.StatusBadGateway, fmt.Errorf("connection refused"))
+}
+
+// sends has the trace of a request told that it was sent upstream.
+func sends(r *http.Request) {
+	trace := httptrace.ContextClientTrace(r.Context())
+	trace.GetConn("example.com:443")
+	trace.WroteRequest(httptrace.WroteRequestInfo{})
+}
+
+// drops is how a connection ends that breaks before the header.
+func drops(_ http.ResponseWriter, r *http.Request) error {
+	sends(r)
+	return caddyhttp.Error(http.StatusBadGateway, io.EOF)
+}
+
+// slow is how it ends where the header takes too long.
+func slow(_ http.ResponseWriter, r *http.Request) error {
+	sends(r)
+	return caddyhttp.Error(http.StatusGatewayTimeout, context.DeadlineExceeded)
 }

@@ -22,8 +22,8 @@ func (t *tries) retryable(status int) bool {
 }
 
 // retryableError tells the same of an error, which is that of handlers that have not
-// answered, and the status that it stands for.
-func (t *tries) retryableError(err error) (status int, again bool) {
+// answered, and the status that it stands for. sent is set if the request went upstream.
+func (t *tries) retryableError(err error, sent bool) (status int, again bool) {
 	var he caddyhttp.HandlerError
 	status = http.StatusInternalServerError
 	if errors.As(err, &he) && he.StatusCode != 0 {
@@ -35,9 +35,11 @@ func (t *tries) retryableError(err error) (status int, again bool) {
 		return status, true
 	case t.creates:
 		return status, status == http.StatusServiceUnavailable // so reverse_proxy tells that there is no upstream to ask
-	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return status, true // so reverse_proxy tells that it got no answer
+	case !sent && (status == http.StatusBadGateway || status == http.StatusServiceUnavailable):
+		return status, true // so reverse_proxy tells that no connection came about
 	}
+	// What was sent may have been worked for, and is paid for each time: the operator says
+	// whether it is worth that.
 	return status, t.h.retryable(status)
 }
 

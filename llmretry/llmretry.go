@@ -39,7 +39,8 @@ type Handler struct {
 	Attempts int `json:"attempts,omitempty"`
 
 	// On are the statuses, 400 to 599, that another attempt may change. That there was no
-	// answer is always one. Default: 429, 500, 502, 503, 504 and 529.
+	// connection always is one; a connection that broke before the answer is 502, and an
+	// answer that took too long 504. Default: 429, 500, 502, 503, 504 and 529.
 	On []int `json:"on,omitempty"`
 
 	// MaxWait is the longest wait before an attempt. A provider that asks for a longer one

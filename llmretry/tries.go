@@ -182,8 +182,11 @@ func (t *tries) once(w http.ResponseWriter, r *http.Request, i, n int, next cadd
 
 // attempt runs the handlers behind, and judges what they came to.
 func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err error) {
-	g := t.gate
+	g, noted := t.gate, false
 	defer func() {
+		if !noted { // it panics
+			t.unanswered(r, nil)
+		}
 		if done || g.mode == passing {
 			g.passage.Join()
 		}
@@ -192,6 +195,8 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 	if cut {
 		err = caddyhttp.Error(http.StatusBadGateway, errCut)
 	}
+	noted = true
+	sent := t.unanswered(r, err)
 	switch {
 	case g.mode == passing:
 		return true, err
@@ -199,7 +204,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 		if g.holds() {
 			t.call.Unsay(t.saved, g.ResponseWriter) // a route for errors writes another answer
 		}
-		status, again := t.retryableError(err)
+		status, again := t.retryableError(err, sent)
 		if t.gone(r) {
 			return true, err
 		}
@@ -207,6 +212,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 		t.err, t.erred, t.last = err, g.passage, lesson{}
 		if !again {
 			t.judge(status)
+			t.call.Idle()
 		}
 		return !again, err
 	case g.mode == waiting:
@@ -236,6 +242,23 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 		}
 	}()
 	return false, next.ServeHTTP(t.gate, t.gate.passage.Request())
+}
+
+// unanswered has those requests of an attempt charged that were sent and had no answer, and
+// tells whether there were any.
+func (t *tries) unanswered(r *http.Request, err error) bool {
+	g, e := t.gate, meter.Answered
+	switch {
+	case t.gone(r) && (g.mode == waiting || g.status == statusClientGone):
+		e = meter.Left
+	case err != nil && g.mode == peeking:
+		e = meter.CutOff
+	case err != nil && g.mode == waiting:
+		e = meter.Failed
+	}
+	n := g.passage.Unanswered(e, err)
+	t.call.Miss(n)
+	return n > 0
 }
 
 // wait waits for attempt n+1, and is false if there is to be none.
@@ -317,6 +340,7 @@ func (t *tries) giveUp(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(statusClientGone) // no route for errors is to begin another call
 		return nil
 	case t.err != nil:
+		t.call.Idle()
 		t.erred.Publish()
 		return t.err
 	default:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,9 +15,12 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 )
 
 func TestCallsAreTriedAgain(t *testing.T) {
+	const expected = 1032 // of a call that does not say what it used
 	const overloaded = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"
 	ok := replies(200, sixty)
 	for _, tt := range []struct {
@@ -47,7 +51,14 @@ func TestCallsAreTriedAgain(t *testing.T) {
 		{name: "no connection", steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "no connection, whatever the list says", h: &Handler{On: []int{429}}, steps: steps(refuses, ok), status: 200, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "a stream that begins with an error", steps: steps(streams(overloaded), streams(delta)), status: 200, body: delta, calls: 2, tokens: 1032, atMost: time.Second},
-		{name: "a stream that breaks before its first event", steps: steps(breaks(": hello\n\n"), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "a stream that breaks before its first event", steps: steps(breaks(": hello\n\n"), ok), status: 200, body: sixty, calls: 2, tokens: 60 + expected, atMost: time.Second},
+		{name: "a stream that begins with an error and breaks", steps: steps(breaks(overloaded), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "an error that breaks off", steps: steps(breaksOff(503), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "an error that breaks off, whatever the list says", h: &Handler{On: []int{503}}, steps: steps(breaksOff(503), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
+		{name: "a connection that breaks", steps: steps(drops, ok), status: 200, body: sixty, calls: 2, tokens: 60 + expected, atMost: time.Second},
+		{name: "timeouts", steps: steps(slow, slow, ok), status: 200, body: sixty, calls: 3, tokens: 60 + 2*expected, atMost: 2 * time.Second},
+		{name: "a timeout, and then a refusal", steps: steps(slow, replies(400, "no")), status: 400, body: "no", calls: 2, tokens: expected, atMost: time.Second},
+		{name: "a refusal, and then timeouts", steps: steps(replies(503, "no"), slow), status: 503, body: "no", calls: 3, tokens: 2 * expected, atMost: 2 * time.Second},
 		{name: "an error under 200", steps: steps(replies(200, `{"error":{"code":503,"message":"x"}}`), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
 		{
 			name: "one that reports what it used", steps: steps(replies(500, `{"error":{"message":"x"},"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`), ok),
@@ -289,5 +300,125 @@ func TestWhatOnlyAsksIsAskedAgain(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// breaksOff begins an answer and breaks it off.
+func breaksOff(status int) caddyhttp.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(status)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func TestRequestsThatHadNoAnswerAreChargedOnceEach(t *testing.T) {
+	const expected = 1032
+	// a proxy that tries two upstreams by itself, the first of which does not answer
+	twice := func(last caddyhttp.HandlerFunc) caddyhttp.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) error {
+			sends(r)
+			return last(w, r)
+		}
+	}
+	serves := func(w http.ResponseWriter, r *http.Request) error {
+		sends(r)
+		httptrace.ContextClientTrace(r.Context()).GotFirstResponseByte()
+		return replies(200, sixty)(w, r)
+	}
+	for _, tt := range []struct {
+		name   string
+		h      *Handler
+		step   caddyhttp.HandlerFunc
+		calls  int
+		times  int64 // that what is expected is charged
+		tokens int64 // that are reported
+	}{
+		{"timeouts", new(Handler), slow, 3, 3, 0},
+		{"a timeout that is not to be repeated", &Handler{On: []int{502, 503}}, slow, 1, 1, 0},
+		{"broken connections", new(Handler), drops, 3, 3, 0},
+		{"a broken connection that is not to be repeated", &Handler{On: []int{503, 504}}, drops, 1, 1, 0},
+		{"no connection", &Handler{On: []int{500}}, refuses, 3, 0, 0},
+		{"timeouts that the proxy hides", new(Handler), twice(slow), 3, 6, 0},
+		{"one that the proxy hides, and then no connection", new(Handler), twice(func(_ http.ResponseWriter, r *http.Request) error {
+			httptrace.ContextClientTrace(r.Context()).GetConn("example.com:443")
+			return refuses(nil, nil)
+		}), 3, 3, 0},
+		{"one that the proxy hides, and then an answer", new(Handler), twice(serves), 1, 1, 60},
+		{"an answer", new(Handler), serves, 1, 0, 60},
+		{"a stream that breaks, and one that the proxy hides", new(Handler), twice(breaks(delta)), 1, 2, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := &script{steps: steps(tt.step)}
+				r, f := request(t.Context(), chatBody), new(fares)
+				h := newHandler(t, tt.h)
+				h.meter.Call(r).Price(f)
+				res := do(h, up.serve, r)
+				if up.calls != tt.calls {
+					t.Errorf("%d calls, error %v", up.calls, res.err)
+				}
+				if want := tt.tokens + tt.times*expected; res.settled != 1 || res.total() != want {
+					t.Errorf("settled %d times, %d tokens; want %d", res.settled, res.total(), want)
+				}
+				want := tt.times
+				if tt.tokens > 0 {
+					want++
+				}
+				if int64(res.outcome.Cost) != want {
+					t.Errorf("cost %d, want %d", res.outcome.Cost, want)
+				}
+				if tt.times > 0 && (res.outcome.Source != meter.SourceEstimated || res.outcome.CostStatus != meter.CostEstimated) {
+					t.Errorf("figures are %s, cost is %s", res.outcome.Source, res.outcome.CostStatus)
+				}
+			})
+		})
+	}
+}
+
+func TestAClientThatGoesIsChargedForWhatWasSent(t *testing.T) {
+	const expected = 1032
+	for _, tt := range []struct {
+		name  string
+		steps func(leave func()) []caddyhttp.HandlerFunc
+		times int64
+	}{
+		{"while it waits for the answer", func(leave func()) []caddyhttp.HandlerFunc {
+			return steps(func(w http.ResponseWriter, r *http.Request) error {
+				leave()
+				return slow(w, r)
+			})
+		}, 1},
+		{"while it waits for the second", func(leave func()) []caddyhttp.HandlerFunc {
+			return steps(slow, func(w http.ResponseWriter, r *http.Request) error {
+				leave()
+				return slow(w, r)
+			})
+		}, 2},
+		{"between two", func(leave func()) []caddyhttp.HandlerFunc {
+			return steps(func(w http.ResponseWriter, r *http.Request) error {
+				time.AfterFunc(time.Millisecond, leave)
+				return slow(w, r)
+			})
+		}, 1},
+		{"as the proxy notes itself", func(leave func()) []caddyhttp.HandlerFunc {
+			return steps(func(w http.ResponseWriter, r *http.Request) error {
+				sends(r)
+				leave()
+				w.WriteHeader(statusClientGone)
+				return nil
+			})
+		}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				up := &script{steps: tt.steps(leave)}
+				res := do(newHandler(t, &Handler{Attempts: 5}), up.serve, request(ctx, chatBody))
+				if res.settled != 1 || res.total() != tt.times*expected {
+					t.Errorf("settled %d times, %d tokens after %d attempts; want %d", res.settled, res.total(), up.calls, tt.times*expected)
+				}
+			})
+		})
 	}
 }

@@ -18,12 +18,13 @@ type attempts struct {
 	by     string         // the route of the last one
 	routed *usage.Request // what it asks for; nil where that is what the client does
 	lost   []*Lost
-	idle   bool // nobody was at work for it when the client went
+	idle   bool // nobody is at work for it any more, and its attempts are noted
 }
 
-// Lost is an answer that the client may not get.
+// Lost is an answer that the client may not get, or that never came.
 type Lost struct {
 	report usage.Report
+	source Source
 	priced Priced
 	pricer Pricer
 	by     string
@@ -65,7 +66,7 @@ func (c *Call) Hold(r *http.Request) (bool, error) {
 // Saved is what every attempt begins with.
 type Saved struct {
 	answer http.Header
-	body   []byte
+	body   payload
 	pricer Pricer
 }
 
@@ -85,8 +86,8 @@ func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passag
 	c.restore(s, w)
 	c.attempts.routed = nil
 	p := c.pass(r.Context(), w, r)
-	if len(s.body) > 0 {
-		c.set(p.Request(), s.body)
+	if s.body.size() > 0 {
+		c.send(p.Request(), s.body)
 	}
 	return p
 }
@@ -94,8 +95,8 @@ func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passag
 // GiveUp makes call and request what they were before the first attempt.
 func (c *Call) GiveUp(s *Saved, w http.ResponseWriter, r *http.Request) {
 	c.restore(s, w)
-	if len(s.body) > 0 {
-		c.set(r, s.body)
+	if s.body.size() > 0 {
+		c.send(r, s.body)
 	}
 }
 
@@ -180,13 +181,13 @@ func (c *Call) Follow(p *Passage) {
 	}
 }
 
-// Idle notes that the client went while no upstream was at work for it: the call costs
-// nothing but what its attempts report.
+// Idle notes that no upstream is at work any more for a call without an answer: it costs
+// nothing but what its attempts report, and what is charged for those without an answer.
 func (c *Call) Idle() { c.attempts.idle = true }
 
 // Hear reads an answer that is kept from the client, while it is the last one.
 func (c *Call) Hear(status int, header http.Header, body []byte) *Lost {
-	l := &Lost{by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl}
+	l := &Lost{source: SourceReported, by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl}
 	if c.tap == nil || c.tap.resp == nil || c.Request == nil {
 		return l // nobody wants to know what it used
 	}
@@ -229,7 +230,8 @@ func (c *Call) asked() string {
 	return c.Model()
 }
 
-// addLost adds to what the call used in the end what other attempts reported.
+// addLost adds to what the call used in the end what other attempts did, as they reported
+// or as was expected of them.
 func (c *Call) addLost(o *Outcome) {
 	for _, l := range c.attempts.lost {
 		model := l.report.Model
@@ -240,17 +242,22 @@ func (c *Call) addLost(o *Outcome) {
 		for j := range l.report.Other {
 			o.addOther(&l.report.Other[j])
 		}
-		if o.Source == SourceNone {
-			o.Source = SourceReported
+		if o.Source == SourceNone || l.source == SourceEstimated {
+			o.Source = l.source
 		}
 		if l.pricer == nil {
 			continue
 		}
 		q := l.priced
+		asked, told := q.Usage, l.report.Usage
 		q.Served, q.Usage, q.Other, q.Terms = l.report.Model, l.report.Usage, l.report.Other, l.report.Terms
-		cost, status := priceOf(l.pricer, &q, &l.report.Usage, SourceReported)
+		if l.source == SourceEstimated {
+			q.estimate(&asked)
+			told = usage.Usage{} // nothing was
+		}
+		cost, status := priceOf(l.pricer, &q, &told, l.source)
 		o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
-		if o.CostStatus == "" || status == CostUnpriced {
+		if o.CostStatus == "" || status == CostUnpriced || status == CostEstimated && o.CostStatus != CostUnpriced {
 			o.CostStatus = status
 		}
 	}
@@ -269,13 +276,11 @@ func (c *Call) Reroute(r *http.Request, model string) bool {
 		}
 		r.RequestURI = r.URL.RequestURI()
 	} else {
-		body, ok := usage.SetModel(c.onward, model)
+		body, ok := c.onward.asking(model)
 		if !ok {
 			return false
 		}
-		c.m.bodies.force(c.who, int64(len(body)))
-		c.held += int64(len(body))
-		c.set(r, body)
+		c.send(r, body)
 	}
 	q := *c.Request
 	q.Model = model

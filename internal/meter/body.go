@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -175,20 +174,21 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 }
 
 // setBody puts a body back, with its exact length: reverse_proxy would send an
-// empty body on a retry if the length were unknown. of reads it; it is one that net/http
-// knows to be in memory, so that header and body leave in one write.
-func setBody(r *http.Request, body []byte, of *bytes.Reader) {
+// empty body on a retry if the length were unknown. of reads it; a bytes.Reader is one that
+// net/http knows to be in memory, so that header and body leave in one write.
+func setBody(r *http.Request, size int64, of io.Reader) {
 	r.Body = http.NoBody
-	if len(body) > 0 {
+	if size > 0 {
 		r.Body = io.NopCloser(of)
 	}
-	r.GetBody = nil
-	r.ContentLength = int64(len(body))
+	r.GetBody = nil // or net/http would send it again by itself, which nobody counts
+	r.ContentLength = size
 	r.TransferEncoding = nil
 	var room [20]byte
-	length := strconv.AppendInt(room[:0], int64(len(body)), 10)
+	length := strconv.AppendInt(room[:0], size, 10)
 	if h := r.Header["Content-Length"]; len(h) != 1 || h[0] != string(length) {
 		r.Header["Content-Length"] = []string{string(length)}
 	}
 	delete(r.Header, "Transfer-Encoding")
+	delete(r.Header, "Expect") // the body is here: there is nothing to wait for
 }

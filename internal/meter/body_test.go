@@ -312,7 +312,7 @@ func TestBodyThatWasReadIsNotSentAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		setBody(r, []byte(plainBody), bytes.NewReader([]byte(plainBody)))
+		setBody(r, int64(len(plainBody)), strings.NewReader(plainBody))
 		if _, err := io.ReadFull(r.Body, make([]byte, read)); err != nil {
 			t.Fatal(err)
 		}

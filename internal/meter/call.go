@@ -27,7 +27,7 @@ type Call struct {
 	encoding string        // and how it was encoded
 	reader   bytes.Reader  // of that body
 	put      io.ReadCloser // what the request got in its place
-	onward   []byte        // what that holds
+	onward   payload       // what that holds
 	body     []byte        // as it goes on
 	plain    []byte        // the same without usage asked for; nil if it was not
 	accept   []string
@@ -223,13 +223,19 @@ func (c *Call) edit(r *http.Request, body []byte) {
 
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
-	if c.put == nil { // the first reader is part of the call
-		c.reader.Reset(body)
-		setBody(r, body, &c.reader)
-	} else {
-		setBody(r, body, bytes.NewReader(body))
+	if c.put != nil {
+		c.send(r, payload{body: body})
+		return
 	}
-	c.put, c.onward = r.Body, body
+	c.reader.Reset(body) // the first reader is part of the call
+	setBody(r, int64(len(body)), &c.reader)
+	c.put, c.onward = r.Body, payload{body: body}
+}
+
+// send puts a body back that has been ours before.
+func (c *Call) send(r *http.Request, p payload) {
+	setBody(r, p.size(), p.reader())
+	c.put, c.onward = r.Body, p
 }
 
 // Meter asks for usage where a stream would carry none. The request must have been
@@ -359,5 +365,5 @@ func (c *Call) leave() {
 // release gives the memory of the body back.
 func (c *Call) release() {
 	c.m.bodies.release(c.who, c.held)
-	c.held, c.body, c.plain, c.onward = 0, nil, nil, nil
+	c.held, c.body, c.plain, c.onward = 0, nil, nil, payload{}
 }

@@ -38,7 +38,7 @@ func TestErrorRouteBeginsANewCall(t *testing.T) {
 			if got := readAll(t, res); res.StatusCode != 200 || got != event+eventEnd+eventDone {
 				t.Fatalf("got %d %q", res.StatusCode, got)
 			}
-			if o := first.wait(t); o.Status != 502 || o.Source != SourceNone {
+			if o := first.wait(t); o.Status != 502 || o.Source != SourceEstimated || o.Usage.Output != 50 {
 				t.Errorf("first: %+v", o)
 			}
 			if o := second.wait(t); o.Status != 200 || o.Source != SourceReported || o.Usage.Output != 12 {

@@ -68,6 +68,8 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 	if c.tap.resp == nil || c.Request == nil {
 		return o // nobody wants to know
 	}
+	gone := c.gone(r)
+	missed := c.missed(answered, gone, err)
 	report := c.tap.report(returned && err == nil)
 	if c.tap.tunnel != nil {
 		c.tap.tunnel.outcome(o)
@@ -93,18 +95,18 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		}
 		return o
 	}
-	if !c.worked(o.Status, answered, c.gone(r), &report) {
+	if !c.worked(o.Status, answered, gone, missed, &report) {
 		return o
 	}
 
 	o.Source = SourceEstimated
 	o.Usage = report.Usage
+	expected := c.expected()
 	if !report.Found {
-		// what other callers' prompts were like may add to an estimate, never take away
-		o.Usage.Input = max(c.ExpectedInput(), c.Request.PromptTokens())
+		o.Usage.Input = expected.Input
 	}
 	// what was cut off may have gone on at the provider's
-	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), c.ExpectedOutput())
+	o.Usage.Output = max(o.Usage.Output, report.DeliveredTokens(), expected.Output)
 	if c.speaks() {
 		o.Usage.AudioOut = o.Usage.Output
 	}
@@ -113,20 +115,32 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 	return o
 }
 
+// expected is what the call is thought to use.
+func (c *Call) expected() usage.Usage {
+	// what other callers' prompts were like may add to an estimate, never take away
+	u := usage.Usage{Input: max(c.ExpectedInput(), c.Request.PromptTokens()), Output: c.ExpectedOutput()}
+	if c.speaks() {
+		u.AudioOut = u.Output
+	}
+	return u
+}
+
 // worked tells whether a provider may have worked for a call without usage. gone is
-// set if the client went away.
-func (c *Call) worked(status int, answered, gone bool, report *usage.Report) bool {
+// set if the client went away, missed if the request was sent and had no answer.
+func (c *Call) worked(status int, answered, gone, missed bool, report *usage.Report) bool {
 	switch {
 	case c.Endpoint.Class != usage.Spending:
 		return false // let pass uncounted, by the operator's word
 	case report.Found || report.Delivered > 0 || report.Usage != (usage.Usage{}) || len(report.Other) > 0:
 		return true
 	case c.attempts.idle:
-		return false // nobody was asked any more when the client went
+		return false // nobody was asked any more, and attempts are charged by themselves
 	case c.late && (!answered || status == statusClientGone):
 		return false // nothing is sent for a client that had gone before
 	case gone && (!answered || status == statusClientGone):
 		return true // before the header: it may have been at work
+	case missed:
+		return true // it may have been at work until the gateway gave up
 	case !answered && status == 0:
 		return false // no handler answered
 	case status < 200 || status > 299:

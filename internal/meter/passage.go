@@ -34,6 +34,7 @@ type Passage struct {
 	vars   map[string]any
 	repl   *caddy.Replacer // nil outside of Caddy
 	window *window         // nil, too
+	sends  sends
 
 	// groups are nil until somebody looks for them, as few routes do.
 	groups  map[string]struct{}
@@ -98,6 +99,10 @@ func (p *Passage) Value(key any) any {
 			p.grouped.Do(func() { p.groups = maps.Clone(groups) })
 			return p.groups
 		}
+	case traceKey:
+		return p.traced()
+	case passageKey{}:
+		return p
 	}
 	return p.Context.Value(key)
 }

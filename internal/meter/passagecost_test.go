@@ -3,6 +3,7 @@ package meter
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"testing"
 )
 
@@ -26,5 +27,17 @@ func TestAPassageCostsLittle(t *testing.T) {
 	})
 	if first > most {
 		t.Errorf("%.0f allocations of the first, want at most %d", first, most)
+	}
+}
+
+// A transport that looks for a trace makes one, of three closures that have nothing but a
+// pointer each.
+func TestATraceCostsLittle(t *testing.T) {
+	w, r := httptest.NewRecorder(), newRequest(http.MethodPost, chatPath, plainBody)
+	c := New().Call(r)
+	without := testing.AllocsPerRun(1000, func() { c.pass(r.Context(), w, r) })
+	with := testing.AllocsPerRun(1000, func() { httptrace.ContextClientTrace(c.pass(r.Context(), w, r)) })
+	if with-without > 3 {
+		t.Errorf("%.0f allocations with a trace, %.0f without", with, without)
 	}
 }

@@ -159,18 +159,23 @@ func (c *Call) price(o *Outcome) {
 	asked := q.Usage
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
 	if o.Source == SourceEstimated {
-		if q.Usage.AudioMillis == 0 {
-			q.Usage.AudioMillis = asked.AudioMillis
-		}
-		if q.Usage.Images == 0 {
-			q.Usage.Images = asked.Images
-		}
+		q.estimate(&asked)
 	}
 	o.Cost, o.CostStatus = priceOf(p, q, &o.told, o.Source)
 	o.Basis = q.Basis
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
 		all := o.All()
 		c.m.learned.addCost(c.subject(), o.Cost, &all)
+	}
+}
+
+// estimate fills in what the request asked for, where the answer did not say it.
+func (q *Priced) estimate(asked *usage.Usage) {
+	if q.Usage.AudioMillis == 0 {
+		q.Usage.AudioMillis = asked.AudioMillis
+	}
+	if q.Usage.Images == 0 {
+		q.Usage.Images = asked.Images
 	}
 }
 

@@ -9,22 +9,21 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// SetModel returns a JSON body with another model and true, or body itself and false
-// where it is no object or names none, or the model is no [ModelName]. Every other byte stays as it was, and body is not
-// changed. Body must have passed [ParseRequest], which lets no member `model` stand twice.
-func SetModel(body []byte, model string) ([]byte, bool) {
+// SetModel returns the three pieces of a JSON body with another model: its name as JSON, and
+// what stands before and after it, which is the memory of body. It is false where body is no
+// object or names none, or the model is no [ModelName]. Body must have passed [ParseRequest],
+// which lets no member `model` stand twice.
+func SetModel(body []byte, model string) (before, name, after []byte, ok bool) {
 	at := gjson.GetBytes(body, "model")
 	if at.Type != gjson.String || at.Index == 0 || !ModelName(model) {
-		return body, false
+		return nil, nil, nil, false
 	}
 	name, err := json.Marshal(model)
 	if err != nil {
-		return body, false
+		return nil, nil, nil, false
 	}
-	out := make([]byte, 0, len(body)-len(at.Raw)+len(name))
-	out = append(out, body[:at.Index]...)
-	out = append(out, name...)
-	return append(out, body[at.Index+len(at.Raw):]...), true
+	end := at.Index + len(at.Raw)
+	return body[:at.Index:at.Index], name, body[end:], true
 }
 
 // ModelName tells whether a request can ask for a model by that name: [ParseRequest]

@@ -3,6 +3,7 @@ package usage
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/tidwall/gjson"
@@ -23,7 +24,7 @@ func TestSetModelChangesNothingButTheModel(t *testing.T) {
 		{"empty", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, ok := SetModel([]byte(tt.body), `b"c`)
+			got, ok := withModel(tt.body, `b"c`)
 			if ok != (tt.want != "") {
 				t.Fatalf("ok = %t", ok)
 			}
@@ -32,6 +33,12 @@ func TestSetModelChangesNothingButTheModel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withModel is a body with another model in it.
+func withModel(body, model string) ([]byte, bool) {
+	before, name, after, ok := SetModel([]byte(body), model)
+	return slices.Concat(before, name, after), ok
 }
 
 func TestSetModelOfAPath(t *testing.T) {
@@ -77,7 +84,7 @@ func FuzzSetModel(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, ok := SetModel([]byte(body), model)
+		out, ok := withModel(body, model)
 		if !ok {
 			return
 		}

@@ -27,6 +27,9 @@ const (
 	// usualRatio is how many times larger than compressed a body may be before room
 	// for the largest is needed. Prompts shrink to a third or so.
 	usualRatio = 20
+	// believed is how many bytes of an announced length each byte that has arrived stands
+	// for: a prompt of a megabyte gets its room at once when the first part of it is here.
+	believed = 32
 )
 
 // budget bounds the memory of all request bodies that are held at one time, in bytes,
@@ -89,8 +92,8 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 	if r.ContentLength > most {
 		return nil, 0, ErrTooLarge
 	}
-	// Memory follows what has arrived, not what was announced: a length alone must
-	// not use up what others need. One byte more than needed lets the end be seen
+	// Memory follows what has arrived, and what was announced only so far: a length
+	// alone must not use up what others need. One byte more than needed lets the end be seen
 	// without growing.
 	held = firstRead
 	if n := r.ContentLength; n >= 0 {
@@ -136,11 +139,11 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 
 // grown is the size of the memory that takes the place of n bytes that are full.
 func (m *Meter) grown(n, announced int64) int64 {
-	size := min(2*n, m.maxBody.Load()+1)
-	if announced >= n {
-		size = min(size, announced+1)
+	most := m.maxBody.Load() + 1
+	if announced > n {
+		return min(announced+1, believed*n, most)
 	}
-	return max(size, n+1)
+	return max(min(2*n, most), n+1)
 }
 
 // badBody is the error of a body that cannot be read. It is the client's doing, but

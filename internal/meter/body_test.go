@@ -175,6 +175,22 @@ func TestBodiesShareABudget(t *testing.T) {
 		c.leave()
 		nothingHeld(t, m)
 	})
+	t.Run("what has arrived is believed", func(t *testing.T) {
+		const size = believed*firstRead + 1000
+		m := New()
+		sizes := []int64{firstRead, believed * firstRead, size + 1}
+		for i, n := range sizes[:len(sizes)-1] {
+			if got := m.grown(n, size); got != sizes[i+1] {
+				t.Errorf("%d bytes grow to %d, want %d", n, got, sizes[i+1])
+			}
+		}
+		if got := m.grown(firstRead, -1); got != 2*firstRead {
+			t.Errorf("of unknown length, %d bytes grow to %d", firstRead, got)
+		}
+		if got := m.grown(firstRead, DefaultMaxBody); got != believed*firstRead {
+			t.Errorf("of the longest, %d bytes grow to %d", firstRead, got)
+		}
+	})
 	t.Run("never over", func(t *testing.T) {
 		var b budget
 		b.max.Store(10)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
@@ -40,6 +41,11 @@ type tap struct {
 
 // maxHeldError bounds an error that is held back to see what it says, in bytes.
 const maxHeldError = 64 << 10
+
+// copySize is how much of an answer is copied at a time, in bytes, as io.Copy does.
+const copySize = 32 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // meter has the response read. It may be called again.
 func (t *tap) meter() {
@@ -171,7 +177,9 @@ func (t *tap) lose(err error) error {
 
 // ReadFrom is not left to the writer underneath: its bytes would pass unseen.
 func (t *tap) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{t}, r)
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{t}, r, buf[:])
 }
 
 // FlushError flushes what the client may have by now. It also sends a header that was

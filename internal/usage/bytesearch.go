@@ -9,29 +9,50 @@ import (
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
-	// window is how far a search for two bytes looks for the first one before it
-	// looks for the second: it bounds what is read twice.
-	window = 512
+	// near is how far a search for two bytes tests sixteen at a time, before it looks
+	// for one after the other: few strings, and few runs between two escapes, are longer.
+	near = 128
+	// window is how far such a search looks for the first one before it looks for the
+	// second: it bounds what is read twice.
+	window = 2048
 )
 
 // zeros marks the high bit of the first zero byte of x, and maybe of later ones.
 func zeros(x uint64) uint64 { return (x - ones) &^ x & highs }
 
+// special marks the high bit of the first quote or backslash among eight bytes, and maybe
+// of later ones.
+func special(x uint64) uint64 {
+	q, e := x^ones*'"', x^ones*'\\'
+	return ((q-ones)&^q | (e-ones)&^e) & highs
+}
+
 // firstSpecial returns the index of the first quote or backslash among eight bytes, 8
 // if there is none.
-func firstSpecial(x uint64) int {
-	return bits.TrailingZeros64(zeros(x^ones*'"')|zeros(x^ones*'\\')) / 8
-}
+func firstSpecial(x uint64) int { return bits.TrailingZeros64(special(x)) / 8 }
 
 // indexSpecial returns the index of the first quote or backslash, -1 if none. Most
 // strings are a few bytes, for which a call of bytes.IndexByte is slow, and a few are
 // megabytes, for which nothing is faster.
 func indexSpecial(p []byte) int {
 	i := 0
-	for ; i+8 <= len(p) && i < 32; i += 8 {
-		if n := firstSpecial(binary.LittleEndian.Uint64(p[i:])); n < 8 {
-			return i + n
+	for ; i+16 <= len(p) && i < near; i += 16 {
+		w := p[i : i+16]
+		low, high := special(binary.LittleEndian.Uint64(w)), special(binary.LittleEndian.Uint64(w[8:]))
+		if low != 0 {
+			return i + bits.TrailingZeros64(low)/8
 		}
+		if high != 0 {
+			return i + 8 + bits.TrailingZeros64(high)/8
+		}
+	}
+	if len(p)-i < 16 {
+		for ; i < len(p); i++ {
+			if p[i] == '"' || p[i] == '\\' {
+				return i
+			}
+		}
+		return -1
 	}
 	for i < len(p) {
 		w := p[i:min(i+window, len(p))]
@@ -50,15 +71,26 @@ func indexSpecial(p []byte) int {
 	return -1
 }
 
+// brackets marks the high bit of the first quote, bracket or brace among eight bytes, and
+// maybe of later ones.
+func brackets(x uint64) uint64 {
+	// Brackets and braces differ in this bit alone, and nothing else becomes one.
+	y := x | ones*0x20
+	q, o, c := x^ones*'"', y^ones*'{', y^ones*'}'
+	return ((q-ones)&^q | (o-ones)&^o | (c-ones)&^c) & highs
+}
+
 // indexBracket returns the index of the first quote, bracket or brace, -1 if none.
 func indexBracket(p []byte) int {
 	i := 0
-	for ; i+8 <= len(p); i += 8 {
-		x := binary.LittleEndian.Uint64(p[i:])
-		// Brackets and braces differ in this bit alone, and nothing else becomes one.
-		y := x | ones*0x20
-		if m := zeros(x^ones*'"') | zeros(y^ones*'{') | zeros(y^ones*'}'); m != 0 {
-			return i + bits.TrailingZeros64(m)/8
+	for ; i+16 <= len(p); i += 16 {
+		w := p[i : i+16]
+		low, high := brackets(binary.LittleEndian.Uint64(w)), brackets(binary.LittleEndian.Uint64(w[8:]))
+		if low != 0 {
+			return i + bits.TrailingZeros64(low)/8
+		}
+		if high != 0 {
+			return i + 8 + bits.TrailingZeros64(high)/8
 		}
 	}
 	for ; i < len(p); i++ {

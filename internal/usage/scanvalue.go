@@ -139,25 +139,29 @@ func (s *scanner) readString(p []byte, start, i int) int {
 			i++
 			continue
 		}
-		j := indexSpecial(p[i:])
-		if j < 0 {
-			s.addText(int64(len(p) - i))
-			i = len(p)
-			break
-		}
-		i += j + 1
-		if p[i-1] == '"' {
-			s.addText(int64(j))
-			s.retain(p[start:i])
-			s.finish()
-			return i
-		}
-		if i < len(p) && p[i] != 'u' {
-			s.addText(int64(j) + 1)
+		// Text counts up to where a string ends, a \u begins or the piece ends; the
+		// escapes before stand for one byte each.
+		text, first := int64(0), i
+		for {
+			j := indexSpecial(p[i:])
+			if j < 0 {
+				s.addText(text + int64(len(p)-first))
+				s.retain(p[start:])
+				return len(p)
+			}
+			if i += j + 1; p[i-1] == '"' {
+				s.addText(text + int64(i-1-first))
+				s.retain(p[start:i])
+				s.finish()
+				return i
+			}
+			if i == len(p) || p[i] == 'u' {
+				break
+			}
 			i++
-			continue
+			text--
 		}
-		s.addText(int64(j))
+		s.addText(text + int64(i-1-first))
 		s.escaped = true
 	}
 	s.retain(p[start:i])

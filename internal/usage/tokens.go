@@ -62,26 +62,6 @@ func readCount(v gjson.Result) (int64, bool) {
 	return max(0, n), true
 }
 
-// parseObject parses raw JSON; what is not a valid object has no members.
-func parseObject(raw []byte) gjson.Result {
-	if len(raw) == 0 || raw[0] != typeObject || !gjson.ValidBytes(raw) {
-		return gjson.Result{}
-	}
-	return gjson.ParseBytes(raw)
-}
-
-// members calls fn with each member of an object; of a name that comes twice, the
-// last one counts, so fn sets and does not add.
-func members(v gjson.Result, fn func(name string, v gjson.Result)) {
-	if !v.IsObject() {
-		return
-	}
-	v.ForEach(func(name, v gjson.Result) bool {
-		fn(name.Str, v)
-		return true
-	})
-}
-
 // tokens is a usage object in the words of OpenAI and the many APIs that speak like
 // it: prompt_tokens and completion_tokens in the older words, input_tokens and
 // output_tokens in the newer ones.

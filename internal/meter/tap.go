@@ -139,9 +139,13 @@ func (t *tap) pass(p []byte) (n int, err error) {
 		n, err = t.ResponseWriter.Write(p)
 	default:
 		n = len(p)
-		t.out = t.hider.Filter(t.out[:0], p)
-		if len(t.out) > 0 {
-			if _, err = t.ResponseWriter.Write(t.out); err != nil {
+		out := p
+		if !t.hider.Passes(p) {
+			t.out = t.hider.Filter(t.out[:0], p)
+			out = t.out
+		}
+		if len(out) > 0 {
+			if _, err = t.ResponseWriter.Write(out); err != nil {
 				n = 0
 			}
 		}

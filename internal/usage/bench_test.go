@@ -121,6 +121,8 @@ func BenchmarkHiderEvent(b *testing.B) {
 	var h Hider
 	var out []byte
 	for i := 0; b.Loop(); i++ {
-		out = h.Filter(out[:0], pieces[i%1000])
+		if p := pieces[i%1000]; !h.Passes(p) {
+			out = h.Filter(out[:0], p)
+		}
 	}
 }

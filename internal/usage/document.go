@@ -44,32 +44,48 @@ type document struct {
 	kept   []byte
 	last   []int32                // by slot: index into values plus one
 	text   []int64                // by slot: decoded bytes
+	texts  []int32                // slots with text, so that no others have to be cleared
 	once   [maxOnce/64 + 1]uint64 // by node.once: nodes that came already
-	dirty  bool
+
+	dropped bool // a member came again, so that some of the values are void
 }
+
+// maxTexts is how many texts of a document are listed; where there are more, all slots are
+// cleared.
+const maxTexts = 64
 
 func newDocument(slots int) document {
 	return document{last: make([]int32, slots), text: make([]int64, slots)}
 }
 
-// reset forgets the document and keeps its memory.
+// reset forgets the document and keeps its memory. It clears what was written alone:
+// most documents use a few slots of many.
 func (d *document) reset() {
-	d.values = d.values[:0]
-	d.kept = d.kept[:0]
-	d.once = [len(d.once)]uint64{}
-	if d.dirty {
+	if len(d.values) > len(d.last) {
 		clear(d.last)
-		clear(d.text)
-		d.dirty = false
+	} else {
+		for i := range d.values {
+			d.last[d.values[i].slot] = 0
+		}
 	}
+	if len(d.texts) == maxTexts {
+		clear(d.text)
+	} else {
+		for _, slot := range d.texts {
+			d.text[slot] = 0
+		}
+	}
+	d.values, d.kept, d.texts = d.values[:0], d.kept[:0], d.texts[:0]
+	d.once, d.dropped = [len(d.once)]uint64{}, false
 }
 
-// copyFrom makes d the same as another document of the same tree that has no text yet.
-func (d *document) copyFrom(from *document) {
-	d.values = append(d.values[:0], from.values...)
-	d.kept = append(d.kept[:0], from.kept...)
-	copy(d.last, from.last)
-	d.once, d.dirty = from.once, from.dirty
+// counted notes that text may be added at a slot.
+func (d *document) counted(slot int32) {
+	n := len(d.texts)
+	if n == maxTexts || n > 0 && d.texts[n-1] == slot {
+		return
+	}
+	d.texts = append(d.texts, slot)
 }
 
 // shrink gives back memory that an unusual document needed.
@@ -84,7 +100,6 @@ func (d *document) shrink() {
 
 // put records a value, whose raw JSON is what was kept from off on.
 func (d *document) put(slot int32, kind byte, element, off int32) {
-	d.dirty = true
 	if n := len(d.values); n == maxValues || element > 0 && n >= maxValues/2 {
 		return
 	}
@@ -97,6 +112,7 @@ func (d *document) put(slot int32, kind byte, element, off int32) {
 
 // drop makes absent what the slots hold: the same member came again.
 func (d *document) drop(slots []int32) {
+	d.dropped = true
 	for _, s := range slots {
 		d.last[s], d.text[s] = 0, 0
 	}

@@ -1,11 +1,16 @@
 package usage
 
+import "sync"
+
 // maxHeld is how many bytes of an event a Hider holds back at most.
 const maxHeld = 64 << 10
 
 // lookAhead is how far a Hider reads before it asks whether it knows enough: choices
 // come early in an event.
 const lookAhead = 128
+
+// maxHeldBetween is how much memory for held bytes is kept for the next event.
+const maxHeldBetween = 1 << 10
 
 // Hider takes out of an event stream the events that carry usage and nothing else:
 // those whose data is an object with an empty array of choices and an object of
@@ -18,9 +23,9 @@ const lookAhead = 128
 // The zero value is ready to use.
 type Hider struct {
 	events sseReader
-	scan   *scanner
-	held   []byte // of the event, what did not pass yet
-	pass   bool   // the event stays
+	bench  *hiderBench // nil between events
+	held   []byte      // of the event, what did not pass yet
+	pass   bool        // the event stays
 	// dropped is set if the last byte read was the CR behind an event that was taken
 	// out: an LF that follows is part of it.
 	dropped bool
@@ -28,6 +33,18 @@ type Hider struct {
 	found bool // the event has an object
 	other bool // it has another one, or one that stays
 }
+
+// hiderBench is what an event is looked at with; see workbench.
+type hiderBench struct {
+	scan scanner
+	of   *Hider
+}
+
+var hiderBenches = sync.Pool{New: func() any {
+	b := &hiderBench{}
+	b.scan = newScanner(hiderPositions, func(d *document) { b.of.look(d) })
+	return b
+}}
 
 // hiderPositions are what a Hider looks at.
 var hiderPositions, hiderSlots = func() (*tree, []int32) {
@@ -48,13 +65,17 @@ const (
 	hideError
 )
 
+// Passes reports whether all of p may go on as it is, as most of a stream may; p has
+// then been read. If not, it is Filter's.
+func (h *Hider) Passes(p []byte) bool {
+	return len(p) > 0 && h.stays(p) == len(p)
+}
+
 // Filter appends to dst what of the stream may pass after p has come, and returns it.
 // It keeps nothing of p and neither blocks nor fails.
 func (h *Hider) Filter(dst, p []byte) []byte {
-	if h.scan == nil {
-		s := newScanner(hiderPositions, h.look)
-		h.scan = &s
-	}
+	n := h.stays(p)
+	dst, p = append(dst, p[:n]...), p[n:]
 	for len(p) > 0 {
 		token, n, data := h.events.next(p)
 		read := p[:n]
@@ -70,12 +91,13 @@ func (h *Hider) Filter(dst, p []byte) []byte {
 			dst = h.loose(dst, read)
 		case sseEvent:
 			if h.ends() {
-				h.held = h.held[:0]
 				h.dropped = read[n-1] == '\r'
-				continue
+			} else {
+				dst = append(append(dst, h.held...), read...)
 			}
-			dst = append(append(dst, h.held...), read...)
-			h.held = h.held[:0]
+			if h.held = h.held[:0]; cap(h.held) > maxHeldBetween {
+				h.held = nil
+			}
 		case sseData:
 			h.feed(data)
 			dst = h.hold(dst, read)
@@ -92,10 +114,10 @@ func (h *Hider) Filter(dst, p []byte) []byte {
 // Flush appends to dst what is held back, at the end of the stream, and returns it. An
 // event that is whole but for the blank line behind it is treated like any other.
 func (h *Hider) Flush(dst []byte) []byte {
-	if h.scan != nil && !h.ends() {
+	if !h.ends() {
 		dst = append(dst, h.held...)
 	}
-	h.held = h.held[:0]
+	h.held = nil
 	h.dropped = false
 	return dst
 }
@@ -123,7 +145,14 @@ func (h *Hider) loose(dst, p []byte) []byte {
 
 // feed looks at data of the event, and decides as early as it can that it stays.
 func (h *Hider) feed(data []byte) {
-	s := h.scan
+	if h.pass {
+		return
+	}
+	if h.bench == nil {
+		h.bench = hiderBenches.Get().(*hiderBench)
+		h.bench.of = h
+	}
+	s := &h.bench.scan
 	for len(data) > 0 && !h.pass {
 		n := min(len(data), lookAhead)
 		s.feed(data[:n])
@@ -148,7 +177,13 @@ func (h *Hider) look(d *document) {
 // ends takes the end of the event and reports whether it is taken out.
 func (h *Hider) ends() bool {
 	h.events.nextEvent()
-	cut := h.scan.end()
+	cut := false
+	if b := h.bench; b != nil {
+		cut = b.scan.end()
+		b.scan.course = course{}
+		h.bench, b.of = nil, nil
+		hiderBenches.Put(b)
+	}
 	hide := !h.pass && !cut && h.found && !h.other
 	h.pass, h.found, h.other = false, false, false
 	return hide

@@ -6,18 +6,20 @@ const maxMemo = 512
 // memo remembers how the last document began, up to its first text, and what the
 // scanner knew there. The events of a stream repeat an id, a model and the like before
 // each piece of text, which is most of what there is to read in them; one that begins
-// with the same bytes is read on from there.
+// with the same bytes is read on from there, whatever stream it is of.
 type memo struct {
 	prefix []byte
 	misses uint // documents with a text since one began like the prefix
 
-	state    scanState
-	depth    int
-	stack    [maxDepth]frame
-	arrays   int
-	element  int32
-	target   *node
-	document document
+	state   scanState
+	depth   int
+	stack   [maxDepth]frame
+	arrays  int
+	element int32
+	target  *node
+	values  []value
+	kept    []byte
+	once    [maxOnce/64 + 1]uint64
 }
 
 // due reports whether to remember another beginning. Streams that number their events
@@ -29,10 +31,16 @@ func (m *memo) due() bool {
 
 // save remembers the beginning of the document that s is in, just before a value.
 func (m *memo) save(s *scanner, prefix []byte) {
+	d := &s.doc
+	if d.dropped {
+		m.prefix = m.prefix[:0]
+		return
+	}
 	m.prefix = append(m.prefix[:0], prefix...)
 	m.state, m.target = s.state, s.target
-	m.depth, m.stack, m.arrays, m.element = s.depth, s.stack, s.arrays, s.element
-	m.document.copyFrom(&s.doc)
+	m.depth, m.arrays, m.element = s.depth, s.arrays, s.element
+	copy(m.stack[:s.depth], s.stack[:s.depth])
+	m.values, m.kept, m.once = append(m.values[:0], d.values...), append(m.kept[:0], d.kept...), d.once
 }
 
 // load puts s, which is at the beginning of a document, where save was called.
@@ -41,7 +49,11 @@ func (m *memo) load(s *scanner) {
 	s.state, s.target = m.state, m.target
 	s.depth, s.arrays, s.element = m.depth, m.arrays, m.element
 	copy(s.stack[:m.depth], m.stack[:m.depth])
-	s.doc.copyFrom(&m.document)
+	d := &s.doc
+	d.values, d.kept, d.once = append(d.values, m.values...), append(d.kept, m.kept...), m.once
+	for i := range d.values {
+		d.last[d.values[i].slot] = int32(i) + 1
+	}
 }
 
 // forget makes m as good as new.

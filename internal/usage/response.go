@@ -27,8 +27,9 @@ type Response struct {
 	stream   bool // the content type says that it is an event stream
 	frames   bool // the content type says that it is an event stream of AWS
 	events   sseReader
-	aws      *eventStream // nil until one came
-	scan     scanner
+	aws      *eventStream   // nil until one came
+	bench    *workbench     // nil between documents
+	course   course         // of the bench's scanner, while there is none
 	fields   []*fieldReader // what else is looked for
 	tally    tally
 	decode   *decoder
@@ -51,7 +52,6 @@ const (
 
 var responses = sync.Pool{New: func() any {
 	r := &Response{}
-	r.scan = newScanner(responsePositions, func(d *document) { extract(d, &r.tally) })
 	r.onDecode = r.read
 	return r
 }}
@@ -63,7 +63,6 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 // Close returned stays valid.
 func (r *Response) Release() {
 	r.Close(false)
-	r.scan.doc.shrink()
 	choices, model := r.tally.chat.choices[:0], cmp.Or(r.tally.model, r.tally.last)
 	if r.aws != nil {
 		r.aws.reset()
@@ -72,10 +71,8 @@ func (r *Response) Release() {
 		f.release()
 	}
 	clear(r.fields)
-	*r = Response{scan: r.scan, onDecode: r.onDecode, aws: r.aws, fields: r.fields[:0]}
+	*r = Response{onDecode: r.onDecode, aws: r.aws, fields: r.fields[:0]}
 	r.tally.chat.choices, r.tally.last = choices, model
-	r.scan.lines, r.scan.trailed, r.scan.broken = false, false, false
-	r.scan.memo.forget()
 	responses.Put(r)
 }
 
@@ -95,7 +92,7 @@ func (r *Response) Start(status int, header http.Header) {
 	case media == "application/vnd.amazon.eventstream":
 		r.frames = true
 	case strings.Contains(media, "ndjson"), strings.Contains(media, "jsonl"), media == "application/stream+json":
-		r.scan.lines = true
+		r.course.lines = true
 		for _, f := range r.fields {
 			f.scan.lines = true
 		}
@@ -164,6 +161,7 @@ func (r *Response) Close(finished bool) Report {
 			r.tally.complete = false
 		}
 	}
+	r.giveBack()
 	r.report = r.tally.conclude(finished && intact)
 	r.report.Failed = r.report.Failed || r.status >= http.StatusBadRequest
 	if r.doubtful() {
@@ -192,6 +190,7 @@ func (r *Response) read(p []byte) {
 	case framedDocuments:
 		r.feed(p)
 	}
+	r.giveBack()
 }
 
 // sniff looks at the first bytes of the body, and returns what is left of p. Servers
@@ -240,7 +239,7 @@ func (r *Response) sniff(p []byte) []byte {
 
 // feed takes the next piece of a document.
 func (r *Response) feed(p []byte) {
-	r.scan.feed(p)
+	r.borrow().feed(p)
 	for _, f := range r.fields {
 		f.scan.feed(p)
 	}
@@ -251,7 +250,10 @@ func (r *Response) endDocument() (cut bool) {
 	for _, f := range r.fields {
 		f.scan.end()
 	}
-	return r.scan.end()
+	if r.bench == nil {
+		return r.course.end()
+	}
+	return r.bench.scan.end()
 }
 
 // abandon forgets the document that was open.
@@ -259,7 +261,11 @@ func (r *Response) abandon() {
 	for _, f := range r.fields {
 		f.scan.abandon()
 	}
-	r.scan.abandon()
+	if r.bench == nil {
+		r.course.end()
+		return
+	}
+	r.bench.scan.abandon()
 }
 
 // readEvents takes the next piece of an event stream.

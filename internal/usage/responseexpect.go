@@ -91,7 +91,7 @@ func (e *expectation) isText(l label) bool {
 // which has a label of its own.
 func (r *Response) doubtful() bool {
 	return r.framing == framedDocuments &&
-		(r.scan.trailed || r.scan.broken && r.label == labelText)
+		(r.course.trailed || r.course.broken && r.label == labelText)
 }
 
 // takeBody puts the size of a body into the report in which no usage and no text was

@@ -17,15 +17,10 @@ type scanner struct {
 	sink func([]byte)    // called with the parts of a passage; it may not keep them
 	doc  document
 
-	state scanState
-	array bool // within a top-level array
-	open  bool // within a document
-	lines bool // one document a line: a syntax error ends with the line
-	stray bool // something else than documents stood between documents
-	count int  // documents begun since the last end
+	course
 
-	trailed bool // something else than a document stood behind one on its line, ever
-	broken  bool // the same anywhere outside arrays, or a syntax error, ever
+	state scanState
+	open  bool // within a document
 
 	depth   int
 	stack   [maxDepth]frame
@@ -50,6 +45,26 @@ type scanner struct {
 
 	key     []byte // a member name in parts or with escapes, raw
 	longKey bool   // longer than any name that is followed
+}
+
+// course is what a scanner knows between two documents.
+type course struct {
+	array bool // within a top-level array
+	lines bool // one document a line: a syntax error ends with the line
+	stray bool // something else than documents stood between documents
+
+	trailed bool // something else than a document stood behind one on its line, ever
+	broken  bool // the same anywhere outside arrays, or a syntax error, ever
+
+	count int // documents begun since the last end
+}
+
+// end takes the end of the input, or of a part of it that holds whole documents. It
+// reports whether an array was still open.
+func (c *course) end() (cut bool) {
+	cut = c.array
+	c.array, c.stray, c.count = false, false, 0
+	return cut
 }
 
 type frame struct {
@@ -79,10 +94,7 @@ const (
 const maxName = 256
 
 func newScanner(t *tree, done func(*document)) scanner {
-	return scanner{
-		tree: t, done: done, doc: newDocument(t.slots), memo: memo{document: newDocument(t.slots)},
-		key: make([]byte, 0, 32),
-	}
+	return scanner{tree: t, done: done, doc: newDocument(t.slots), key: make([]byte, 0, 32)}
 }
 
 // feed reads the next piece.
@@ -245,7 +257,7 @@ func (s *scanner) want(t *node, follow bool) {
 	s.off = int32(len(s.doc.kept))
 	switch t.keep {
 	case text, typedText:
-		s.doc.dirty = true
+		s.doc.counted(t.slot)
 		s.tally = !follow && (s.kind == typeString || s.kind == typeObject || s.kind == typeArray)
 	case fragment:
 		s.keep, s.limit = !follow, maxFragment
@@ -342,17 +354,19 @@ func (s *scanner) fail() {
 // reports whether a document or an array was still open; what was read of the
 // document is handed over.
 func (s *scanner) end() (cut bool) {
-	cut = s.open || s.array
+	cut = s.open
 	if s.open {
 		s.close()
 	}
 	s.state = betweenDocuments
-	s.array, s.stray = false, false
 	s.keep, s.tally, s.quoted, s.escaped = false, false, false, false
 	s.longKey, s.key = false, s.key[:0]
-	s.hex, s.count = 0, 0
-	return cut
+	s.hex = 0
+	return s.course.end() || cut
 }
+
+// idle tells whether all that s knows is in its course.
+func (s *scanner) idle() bool { return s.state == betweenDocuments && !s.open }
 
 // abandon ends the input like end, but forgets the document that was open.
 func (s *scanner) abandon() {

@@ -151,6 +151,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionStored(app); err != nil {
 		return err
 	}
+	if app != nil {
+		h.warnOfClashes(app)
+	}
 	if h.file != nil {
 		go h.file.watch(ctx)
 	}

@@ -154,7 +154,7 @@ func TestGlobs(t *testing.T) {
 		{"gpt-4o", "GPT-4o", true},
 		{"GPT-4O", "gpt-4o", true},
 		{"gpt-4o", "gpt-4o-mini", false},
-		{"gpt-4o", "openai/gpt-4o", false},
+		{"gpt-4o", "openai/gpt-4o", true},
 		{"gpt-4o*", "gpt-4o-mini", true},
 		{"*", "anything/at:all", true},
 		{"*/llama-*", "meta-llama/a/llama-3", true},
@@ -170,6 +170,44 @@ func TestGlobs(t *testing.T) {
 	} {
 		if got := (&allowlist{globs: []modelname.Glob{modelname.NewGlob(tc.glob)}}).allows(tc.model); got != tc.want {
 			t.Errorf("%q allows %q: got %t", tc.glob, tc.model, got)
+		}
+	}
+}
+
+// A list means the models that a model block of the same globs means: no way to write a
+// name leads past it, and none that is in it is refused.
+func TestModelsAreThoseOfAModelBlock(t *testing.T) {
+	for _, tc := range []struct {
+		globs   string
+		allowed string
+		not     string
+	}{
+		{"gpt-4o", "gpt-4o GPT-4o openai/gpt-4o gpt-4o-2024-08-06 openrouter/openai/gpt-4o:nitro azure/gpt-4o models/gpt-4o gpt-4o@preset/mine", "gpt-4o-mini openai/gpt-4o-mini gpt-4o-mini-2024-07-18 gpt-4o-audio-preview o3 gpt-4o/o3"},
+		{"gpt-4o-2024-08-06", "gpt-4o-2024-08-06 openai/GPT-4o-2024-08-06", "gpt-4o gpt-4o-2024-11-20 openai/gpt-4o"},
+		{"openai/gpt-4o", "openai/gpt-4o OpenAI/gpt-4o openai/gpt-4o-2024-08-06", "gpt-4o azure/gpt-4o openai/gpt-4o-mini"},
+		{"claude-sonnet-4", "claude-sonnet-4-20250514 anthropic/claude-sonnet-4 eu.anthropic.claude-sonnet-4-20250514-v1:0 claude-sonnet-4@20250514 anthropic.claude-sonnet-4-20250514-v1%3A0", "claude-sonnet-4-5 eu.anthropic.claude-sonnet-4-5-20250929-v1:0 claude-opus-4"},
+		{"llama3:latest", "llama3 llama3:latest Llama3", "llama3:70b llama3.1"},
+		{"llama3", "llama3 llama3:latest", "llama3:70b"},
+		{"models/gemini-2.5-pro", "gemini-2.5-pro models/gemini-2.5-pro publishers/google/models/gemini-2.5-pro", "gemini-2.5-flash models/gemini-2.5-flash"},
+		{"amazon.nova-lite-v1:0", "amazon.nova-lite-v1:0 amazon.nova-lite-v1%3A0", "nova-pro amazon.nova-pro-v1:0"},
+		{"gpt-4o*", "gpt-4o gpt-4o-mini openai/gpt-4o-mini", "o3 openai/o3 gpt-4 openai/gpt-4"},
+		{"*-mini", "gpt-4o-mini openai/gpt-4o-mini-2024-07-18", "gpt-4o o3-pro"},
+		{"openai/*", "openai/o3 OpenAI/gpt-4o", "o3 anthropic/claude-opus-4"},
+	} {
+		models := Models(strings.Fields(tc.globs))
+		a, err := models.compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for names, want := range map[string]bool{tc.allowed: true, tc.not: false} {
+			for _, name := range strings.Fields(names) {
+				if got := a.allows(name); got != want {
+					t.Errorf("%s: %s is allowed: %t, want %t", tc.globs, name, got, want)
+				}
+				if block := modelname.ForModels(tc.globs).MatchAny(modelname.Forms(name)); block != want {
+					t.Errorf("%s: a model block has %s: %t, want %t", tc.globs, name, block, want)
+				}
+			}
 		}
 	}
 }

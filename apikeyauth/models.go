@@ -11,7 +11,10 @@ import (
 )
 
 // Models is a list of globs of model names, in which "*" stands for any characters,
-// "/" too. They are compared without regard to case with the name the client sends.
+// "/" too. They are compared as those of the model blocks of limiters: without regard to
+// case, with the name as it was sent and with its normal form, which has no path and
+// provider before it and no variant or date behind. A name without a "*" that says more,
+// such as a date, allows no more than it says.
 // The list ["none"] allows no model. An absent list allows all; an empty one is
 // refused, because it could mean either.
 type Models []string
@@ -53,7 +56,7 @@ func (m Models) compile() (*allowlist, error) {
 		case slices.Contains(m[:i], s):
 			return nil, fmt.Errorf("models: glob %q is given twice", s)
 		}
-		a.globs[i] = modelname.NewGlob(s)
+		a.globs[i] = modelname.ForModels(s)
 	}
 	return a, nil
 }
@@ -66,6 +69,10 @@ func (a *allowlist) allows(model string) bool {
 	if model == "" {
 		return false
 	}
-	model = strings.ToLower(model)
-	return slices.ContainsFunc(a.globs, func(g modelname.Glob) bool { return g.Match(model) })
+	as := strings.ToLower(model)
+	if slices.ContainsFunc(a.globs, func(g modelname.Glob) bool { return g.Match(as) }) {
+		return true
+	}
+	forms := modelname.Forms(model)
+	return slices.ContainsFunc(a.globs, func(g modelname.Glob) bool { return g.MatchAny(forms) })
 }

@@ -48,6 +48,7 @@ type App struct {
 	instances []Instance
 	starters  []func()
 	usesKeys  bool
+	keys      map[string]string // whose the keys of the config are, by id
 }
 
 // Meter says how calls are metered.
@@ -358,6 +359,21 @@ func (a *App) UseKeys() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.usesKeys = true
+}
+
+// KeyOf notes whose a key of the config is. Where another handler has a key of that id, ok
+// tells whether it is the same application's.
+func (a *App) KeyOf(id, application string) (ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if other, twice := a.keys[id]; twice {
+		return other == application
+	}
+	if a.keys == nil {
+		a.keys = make(map[string]string)
+	}
+	a.keys[id] = application
+	return true
 }
 
 // KeepsKeys tells whether the store keeps API keys.

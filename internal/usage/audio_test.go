@@ -111,6 +111,20 @@ func TestUsageBehindAHugePictureIsRead(t *testing.T) {
 	}
 }
 
+// The last event of a response repeats what was asked, tools and all, before what was used.
+func TestUsageBehindHugeToolsIsRead(t *testing.T) {
+	tools := strings.Repeat(`{"type":"function","name":"f","parameters":{"usage":{"input_tokens":99999,"output_tokens":99999}}},`, 4<<20/100)
+	last := `{"type":"response.completed","response":{"object":"response","model":"m","status":"completed","tools":[` + strings.TrimSuffix(tools, ",") +
+		`],"output":[{"type":"message","content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":10,"output_tokens":2,"total_tokens":12}}}`
+	body := "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hello\"}\n\nevent: response.completed\ndata: " + last + "\n\n"
+	for _, size := range []int{0, 7, 16 << 10} {
+		got := readAll(streamHeader, http.StatusOK, []byte(body), size)
+		if got.Usage != (Usage{Input: 10, Output: 2}) || !got.Found || !got.Complete || got.Model != "m" {
+			t.Errorf("in pieces of %d: got %+v", size, got)
+		}
+	}
+}
+
 func TestUsageAddsEveryField(t *testing.T) {
 	var u, v Usage
 	fields := reflect.ValueOf(&v).Elem()

@@ -228,6 +228,15 @@ func TestTrapsOfAnthropic(t *testing.T) {
 			Report{Usage: Usage{Input: 150, Output: 9, CacheWrite5m: 20, CacheWrite1h: 30}, Found: true, Complete: true},
 		},
 		{
+			"the start counts the cache as input, and the delta apart",
+			[]string{
+				`{"type":"message_start","message":{"model":"m","usage":{"input_tokens":1000,"output_tokens":0}}}`, text,
+				delta(`{"input_tokens":200,"cache_read_input_tokens":800,"output_tokens":9}`), stop,
+			},
+			true,
+			Report{Usage: Usage{Input: 1000, Output: 9, CacheRead: 800}, Found: true, Complete: true},
+		},
+		{
 			"a start comes twice",
 			[]string{start, start, text, delta(`{"output_tokens":9}`), stop},
 			true,

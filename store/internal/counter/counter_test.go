@@ -62,6 +62,32 @@ func TestRollingOftenIsRollingOnce(t *testing.T) {
 	})
 }
 
+// A bucket of dollars gets back what its rate says, to the picodollar, however fast: half
+// of an hour's amount in half an hour.
+func TestBucketsOfDollarsRefillAtTheirRate(t *testing.T) {
+	const dollar = 1_000_000_000_000 // picodollars
+	window, err := store.Bucket(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dollars := range []int64{1, 1000, 2000, 3600, 3601, 86_400, 86_401, 1_000_000} {
+		r := &store.Rule{ID: "usd per hour", Window: window, Refill: dollars * dollar}
+		var s State
+		begin := int64(1_700_000_000_000)
+		s.Roll(r, begin)
+		s.Charge(r, dollars*dollar)
+		for _, tc := range []struct{ after, used int64 }{
+			{0, dollars * dollar}, {1, dollars*dollar - dollars*dollar/3_600_000}, {1_800_000, dollars * dollar / 2}, {3_600_000, 0},
+		} {
+			at := s
+			at.Roll(r, begin+tc.after)
+			if got := at.Level(r, begin+tc.after); got != tc.used {
+				t.Errorf("$%d an hour: %d used after %d ms, want %d", dollars, got, tc.after, tc.used)
+			}
+		}
+	}
+}
+
 func TestWindowsNeverGoBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRule(t)

@@ -15,6 +15,7 @@ const emptyKeysFile = "{\n  \"keys\": []\n}\n"
 // changeFile changes a keys file, whole or not at all: whoever reads it meanwhile, and
 // whenever the machine fails, finds the old text or the new one. Its mode and owner
 // stay. A file that there is not is made for its owner alone to read, if create is set.
+// Of several who change it at once, one after the other does.
 func changeFile(path string, create bool, change func(*keysText) ([]byte, error)) error {
 	// a symbolic link stays one
 	target, err := filepath.EvalSymlinks(path)
@@ -24,6 +25,11 @@ func changeFile(path string, create bool, change func(*keysText) ([]byte, error)
 	case err != nil:
 		return err
 	}
+	unlock, err := lockFile(target)
+	if err != nil {
+		return fmt.Errorf("locking %q: %w", path, err)
+	}
+	defer unlock()
 	before, info, err := readKeysFile(target)
 	missing := errors.Is(err, fs.ErrNotExist) && create
 	if err != nil && !missing {

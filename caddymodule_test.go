@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -65,30 +66,33 @@ func TestCaddyfilesOfTheDocumentationLoad(t *testing.T) {
 	}
 }
 
-func TestHandlersOfTheReadmeLoad(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestHandlersOfTheDocumentationLoad(t *testing.T) {
 	prices := filepath.Join(t.TempDir(), "prices.json")
 	if err := os.WriteFile(prices, []byte(`{"m":{"litellm_provider":"openai","input_cost_per_token":1e-6}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	found := 0
-	for _, m := range regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(?:cost_limit|llm_cost|llm_retry)\".*?)```").FindAllSubmatch(readme, -1) {
-		found++
-		handler := strings.Replace(string(m[1]), "/etc/caddy/prices.json", prices, 1)
-		var config caddy.Config
-		text := `{"admin":{"disabled":true},"apps":{"http":{"servers":{"s":{"listen":["127.0.0.1:0"],"routes":[{"handle":[` + handler + `]}]}}}}}`
-		if err := json.Unmarshal([]byte(text), &config); err != nil {
-			t.Fatalf("%v in %s", err, handler)
+	local := regexp.MustCompile(`"/etc/caddy/prices.json"(,\s*"https://[^"]*")?`) // no test asks the network
+	handlers := regexp.MustCompile("(?s)```json\n(\\{[^`]*?\"handler\": \"(cost_limit|llm_cost|llm_retry)\".*?)```")
+	found := map[string]bool{}
+	for name, page := range pages(t) {
+		if name != "README.md" && name != filepath.Join("docs", "json.md") {
+			continue
 		}
-		if err := caddy.Validate(&config); err != nil {
-			t.Errorf("%v: %s", err, handler)
+		for _, m := range handlers.FindAllSubmatch(page, -1) {
+			found[string(m[2])] = true
+			handler := local.ReplaceAllString(string(m[1]), strconv.Quote(prices))
+			text := `{"admin":{"disabled":true},"apps":{"http":{"servers":{"s":{"listen":["127.0.0.1:0"],"routes":[{"handle":[` + handler + `]}]}}}}}`
+			var config caddy.Config
+			if err := json.Unmarshal(caddy.RemoveMetaFields([]byte(text)), &config); err != nil {
+				t.Fatalf("%s: %v in %s", name, err, handler)
+			}
+			if err := caddy.Validate(&config); err != nil {
+				t.Errorf("%s: %v: %s", name, err, handler)
+			}
 		}
 	}
-	if found != 3 {
-		t.Errorf("README.md has %d of the 3 handlers", found)
+	if len(found) != 3 {
+		t.Errorf("the documentation has of three handlers %v", found)
 	}
 }
 

@@ -37,6 +37,9 @@ func fencesOf(page []byte) (all []fence) {
 // grammar is what tells how a directive is written from an example of it.
 var grammar = regexp.MustCompile(`<\w[\w ,:|-]*>|…`)
 
+// ofConfig is what tells JSON of a config from other JSON, such as an answer.
+var ofConfig = regexp.MustCompile(`"handler":|"apps":`)
+
 // pages are the documentation, by file name.
 func pages(t *testing.T) map[string][]byte {
 	t.Helper()
@@ -214,7 +217,7 @@ func TestJSONOfTheDocumentationIsThatOfTheCaddyfile(t *testing.T) {
 			for i := len(all) - 1; i > 0; i-- { // from the end, so that places stay right
 				twin, f := all[i], all[i-1]
 				between := strings.TrimSpace(string(page[f.end:twin.begin]))
-				if f.lang != "caddyfile" || grammar.MatchString(f.text) || twin.lang != "json" || between != "```\n\n```json" {
+				if f.lang != "caddyfile" || grammar.MatchString(f.text) || twin.lang != "json" || !ofConfig.MatchString(twin.text) || between != "```\n\n```json" {
 					continue
 				}
 				raw := example(t, f.text)

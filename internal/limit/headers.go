@@ -289,12 +289,12 @@ func appendSpan(b []byte, d time.Duration) []byte {
 func dropProviders(h http.Header) {
 	for name := range h {
 		var of bool
-		switch name[0] {
-		case 'X':
+		switch { // the name may be empty
+		case strings.HasPrefix(name, "X"):
 			of = strings.HasPrefix(name, "X-Ratelimit-")
-		case 'R':
+		case strings.HasPrefix(name, "R"):
 			of = name == hRateLimit || strings.HasPrefix(name, "Ratelimit-")
-		case 'A':
+		case strings.HasPrefix(name, "A"):
 			of = strings.HasPrefix(name, "Anthropic-Ratelimit-")
 		}
 		if of {

@@ -335,3 +335,12 @@ func BenchmarkWriteQuotas(b *testing.B) {
 		writeQuotas(h, qs, noon)
 	}
 }
+
+// A placeholder in the config may leave a field without a name.
+func TestAFieldWithoutANameIsLeftAlone(t *testing.T) {
+	h := http.Header{"": {"x"}, "X": {"y"}, "Anthropic-Ratelimit-Tokens-Limit": {"1"}, "Ratelimit": {"1"}, "X-Ratelimit-Any": {"1"}}
+	dropProviders(h)
+	if len(h) != 2 || h[""] == nil || h["X"] == nil {
+		t.Errorf("got %v", h)
+	}
+}

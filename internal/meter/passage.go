@@ -34,6 +34,7 @@ type Passage struct {
 	vars   map[string]any
 	repl   *caddy.Replacer // nil outside of Caddy
 	window *window         // nil, too
+	behind *window         // of the placeholders of passages in this one; nil if there are none
 	sends  sends
 
 	// groups are nil until somebody looks for them, as few routes do.
@@ -50,8 +51,7 @@ func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request)
 	p := &Passage{Context: ctx, from: r, answer: w, url: *r.URL}
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if outer, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-		c.see(outer)
-		p.window = c.window
+		p.window = c.windowOf(ctx, outer)
 		// Caddy's own placeholders of a request are bound to where it is. No others that
 		// are prepared for requests are of use: they would be made once more.
 		p.to = *r.WithContext(context.Background())
@@ -151,11 +151,20 @@ type window struct {
 	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
 }
 
-// see sets the window of a request's placeholders, which have one however often it passes.
-func (c *Call) see(outer *caddy.Replacer) {
-	if c.window != nil && c.window.outer == outer {
-		return
+// windowOf is the window of placeholders, which have one however often what they belong to
+// passes: the request that came, or a passage that another one is in.
+func (c *Call) windowOf(ctx context.Context, outer *caddy.Replacer) *window {
+	at := &c.window
+	if in, ok := ctx.Value(passageKey{}).(*Passage); ok && in.repl == outer {
+		at = &in.behind
 	}
+	if *at == nil || (*at).outer != outer {
+		*at = newWindow(outer)
+	}
+	return *at
+}
+
+func newWindow(outer *caddy.Replacer) *window {
 	// The copy does not see inside, or each would look for what both do not know in the
 	// other. What is set later is in both.
 	w := &window{outer: outer, outside: *outer}
@@ -165,7 +174,7 @@ func (c *Call) see(outer *caddy.Replacer) {
 		}
 		return nil, false
 	})
-	c.window = w
+	return w
 }
 
 // proxied are placeholders that reverse_proxy sets each time.

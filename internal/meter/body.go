@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -114,9 +113,8 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 			if !m.bodies.take(who, size) { // both live while one is copied to the other
 				return nil, held, ErrBusy
 			}
-			larger := make([]byte, len(body), size)
-			copy(larger, body)
-			body = larger
+			larger := newRoom(size)
+			body = larger[:copy(larger, body)]
 			m.bodies.release(who, held)
 			held = size
 		}
@@ -141,10 +139,14 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 // grown is the size of the memory that takes the place of n bytes that are full.
 func (m *Meter) grown(n, announced int64) int64 {
 	most := m.maxBody.Load() + 1
+	size := max(min(2*n, most), n+1)
 	if announced > n {
-		return min(announced+1, believed*n, most)
+		size = min(announced+1, believed*n, most)
 	}
-	return max(min(2*n, most), n+1)
+	if round, pool := roomSize(size); pool >= 0 && round <= most {
+		return round
+	}
+	return size
 }
 
 // badBody is the error of a body that cannot be read. It is the client's doing, but
@@ -178,9 +180,9 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 }
 
 // setBody puts a body back, with its exact length: reverse_proxy would send an
-// empty body on a retry if the length were unknown. of reads it; it is one that net/http
-// knows to be in memory, so that header and body leave in one write.
-func setBody(r *http.Request, body []byte, of *bytes.Reader) {
+// empty body on a retry if the length were unknown. of reads it. A [bytes.Reader] is known
+// to net/http to be in memory, so that header and body leave in one write.
+func setBody(r *http.Request, body []byte, of io.Reader) {
 	r.Body = http.NoBody
 	if len(body) > 0 {
 		r.Body = io.NopCloser(of)

@@ -24,6 +24,7 @@ type Call struct {
 
 	sent     []byte        // the body as the client sent it
 	encoding string        // and how it was encoded
+	lent     *lent         // the same, where its memory is used again
 	reader   bytes.Reader  // of that body
 	put      io.ReadCloser // what the request got in its place
 	onward   []byte        // what that holds
@@ -141,7 +142,7 @@ func (c *Call) metered() bool {
 
 // receive reads the body of the request.
 func (c *Call) receive(r *http.Request) ([]byte, error) {
-	if c.sent != nil && r.Body == c.put {
+	if c.sent != nil && r.Body == c.put && c.lent.keep() {
 		// an error route takes over: what the client sent has been read, and sent
 		// on in part perhaps
 		if !c.m.bodies.take(c.who, int64(len(c.sent))) {
@@ -158,6 +159,7 @@ func (c *Call) receive(r *http.Request) ([]byte, error) {
 	}
 	body, held, err := c.m.readBody(r, c.who)
 	c.held += held
+	c.lent = lend(body)
 	return body, err
 }
 
@@ -210,10 +212,13 @@ func (c *Call) edit(r *http.Request, body []byte) {
 
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
-	if c.put == nil { // the first reader is part of the call
+	switch {
+	case c.lent.has(body):
+		setBody(r, body, &bodyReader{of: c.lent, body: body})
+	case c.put == nil: // the first reader is part of the call
 		c.reader.Reset(body)
 		setBody(r, body, &c.reader)
-	} else {
+	default:
 		setBody(r, body, bytes.NewReader(body))
 	}
 	c.put, c.onward = r.Body, body

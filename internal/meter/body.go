@@ -113,9 +113,8 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 			if !m.bodies.take(who, size) { // both live while one is copied to the other
 				return nil, held, ErrBusy
 			}
-			larger := make([]byte, len(body), size)
-			copy(larger, body)
-			body = larger
+			larger := newRoom(size)
+			body = larger[:copy(larger, body)]
 			m.bodies.release(who, held)
 			held = size
 		}
@@ -140,10 +139,14 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 // grown is the size of the memory that takes the place of n bytes that are full.
 func (m *Meter) grown(n, announced int64) int64 {
 	most := m.maxBody.Load() + 1
+	size := max(min(2*n, most), n+1)
 	if announced > n {
-		return min(announced+1, believed*n, most)
+		size = min(announced+1, believed*n, most)
 	}
-	return max(min(2*n, most), n+1)
+	if round, pool := roomSize(size); pool >= 0 && round <= most {
+		return round
+	}
+	return size
 }
 
 // badBody is the error of a body that cannot be read. It is the client's doing, but

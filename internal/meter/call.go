@@ -25,6 +25,7 @@ type Call struct {
 
 	sent     []byte        // the body as the client sent it
 	encoding string        // and how it was encoded
+	lent     *lent         // the same, where its memory is used again
 	reader   bytes.Reader  // of that body
 	put      io.ReadCloser // what the request got in its place
 	onward   payload       // what that holds
@@ -154,7 +155,7 @@ func (c *Call) metered() bool {
 
 // receive reads the body of the request.
 func (c *Call) receive(r *http.Request) ([]byte, error) {
-	if c.sent != nil && r.Body == c.put {
+	if c.sent != nil && r.Body == c.put && c.lent.keep() {
 		// an error route takes over: what the client sent has been read, and sent
 		// on in part perhaps
 		if !c.m.bodies.take(c.who, int64(len(c.sent))) {
@@ -171,6 +172,7 @@ func (c *Call) receive(r *http.Request) ([]byte, error) {
 	}
 	body, held, err := c.m.readBody(r, c.who)
 	c.held += held
+	c.lent = lend(body)
 	return body, err
 }
 
@@ -223,7 +225,7 @@ func (c *Call) edit(r *http.Request, body []byte) {
 
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
-	if c.put != nil {
+	if c.put != nil || c.lent.has(body) {
 		c.send(r, payload{body: body})
 		return
 	}
@@ -234,7 +236,17 @@ func (c *Call) set(r *http.Request, body []byte) {
 
 // send puts a body back that has been ours before.
 func (c *Call) send(r *http.Request, p payload) {
-	setBody(r, p.size(), p.reader())
+	var of io.Reader
+	switch {
+	case p.parts != nil:
+		c.lent.keep() // pieces of it are read without its lock
+		of = p.reader()
+	case c.lent.has(p.body):
+		of = &bodyReader{of: c.lent, body: p.body}
+	default:
+		of = p.reader()
+	}
+	setBody(r, p.size(), of)
 	c.put, c.onward = r.Body, p
 }
 

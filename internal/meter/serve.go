@@ -135,6 +135,10 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 	}
 	c.ended = true
 	defer c.release()
+	if returned && err == nil {
+		// after an error a route for errors may send the body once more
+		defer c.lent.giveBackAfter(r.Context())
+	}
 	if c.drain != nil {
 		defer c.m.live.remove(c.drain)
 	}

@@ -35,24 +35,25 @@ const (
 )
 
 func extractAnthropic(v view, t *tally) bool {
-	a := &t.anthropic
 	switch string(v.word(antType)) {
 	case "message_start":
 		t.served(v, antStartModel)
 		t.unended = true
-		a.merge(v.raw(antStartUsage))
+		made(&t.anthropic).merge(v.raw(antStartUsage))
 	case "content_block_start", "content_block_delta":
 		t.streamed += v.text(antText)
 	case "content_block_stop", "ping":
 	case "message_delta":
 		// The spec allows several; each is cumulative.
 		t.unended, t.ended = true, true
+		a := made(&t.anthropic)
 		a.final = a.merge(v.raw(antUsage)) || a.final
 	case "message_stop":
-		t.complete = t.complete || a.final
+		t.complete = t.complete || t.anthropic != nil && t.anthropic.final
 	case "message":
 		t.served(v, antModel)
 		t.streamed += v.text(antWhole)
+		a := made(&t.anthropic)
 		a.final = a.merge(v.raw(antUsage)) || a.final
 	case "error":
 		t.failed = true

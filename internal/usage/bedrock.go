@@ -12,7 +12,7 @@ var metricsFamily = family{
 		if v.kind(0) != typeObject {
 			return false
 		}
-		t.bedrock.metrics = readMetrics(v.raw(0))
+		made(&t.bedrock).metrics = readMetrics(v.raw(0))
 		t.ended, t.complete = true, true
 		return false
 	},
@@ -121,11 +121,12 @@ func extractConverse(v view, t *tally) (known bool) {
 
 // extractModel reads what models say in words of their own.
 func extractModel(v view, t *tally) (known bool) {
-	b := &t.bedrock
 	input := v.number(bedTitanInput).or(v.number(bedLlamaInput))
 	output := v.sum(bedTitanOutput).or(v.number(bedTitanTotal)).or(v.number(bedLlamaOutput))
-	b.input, b.output = input.over(b.input), output.over(b.output)
-	known = input.known || output.known
+	if known = input.known || output.known; known {
+		b := made(&t.bedrock)
+		b.input, b.output = input.over(b.input), output.over(b.output)
+	}
 	if n := v.text(bedModelText) + v.text(bedOutputText); n > 0 {
 		t.streamed += n
 		known = true

@@ -93,17 +93,17 @@ const (
 )
 
 func extractGemini(v view, t *tally) bool {
-	g := &t.gemini
 	candidates := v.count(gemCandidate)
 	counted := v.kind(gemUsage) == typeObject
 	switch {
 	case counted, candidates > 0, v.kind(gemFeedback) == typeObject:
 	case v.kind(gemPrediction) == typeObject:
-		g.predictions(v, t)
+		t.predictions(v)
 		return true
 	default:
 		return false
 	}
+	g := made(&t.gemini)
 	t.served(v, gemModel)
 	if v.kind(gemEmbedding) != typeAbsent || v.kind(gemEmbeddings) != typeAbsent {
 		t.output = true
@@ -156,6 +156,9 @@ type geminiTally struct {
 	queries    []uint64
 	searchSeed maphash.Seed
 }
+
+// counted tells whether usage came in Gemini's words.
+func (t *tally) counted() bool { return t.gemini != nil && t.gemini.seen }
 
 // geminiCounts is a usage object in the words of Google: the parts of a prompt and of
 // an answer, each beside the others. What is zero is left out.
@@ -240,7 +243,7 @@ func (v view) modalities(kinds int) (m modalities) {
 
 // predictions takes an answer of Vertex's predict: the tokens of each text that was
 // embedded, or pictures.
-func (g *geminiTally) predictions(v view, t *tally) {
+func (t *tally) predictions(v view) {
 	tokens := v.sum(gemStatistics)
 	pictures := int64(v.count(gemPicture))
 	t.output, t.listed = t.output || tokens.known || pictures > 0, true

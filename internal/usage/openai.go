@@ -89,8 +89,6 @@ type chatTally struct {
 	choices []choiceUsage
 	final   bool // usage of all choices came
 	cited   bool // places on the web were cited
-	// timings is what llama.cpp counts even if it was not asked for usage.
-	timings Usage
 }
 
 // maxChoices bounds the choices told apart; no API offers more.
@@ -140,7 +138,7 @@ func extractOpenAI(v view, t *tally) bool {
 			}
 		})
 	case v.kind(chatTimings) == typeObject:
-		t.chat.timings = readTimings(v.raw(chatTimings))
+		*made(&t.timings) = readTimings(v.raw(chatTimings))
 	}
 	return true
 }
@@ -179,10 +177,10 @@ func (c *chatTally) takeChoice(t *tally, index []byte, u Usage) {
 
 // conclude sums up choices that were only counted one by one, and falls back on
 // timings. The prompt is the same for all choices and counts once.
-func (c *chatTally) conclude(r *Report) {
+func (c *chatTally) conclude(timings *Usage, r *Report) {
 	switch {
-	case !r.Found && c.timings != Usage{}:
-		r.Usage, r.Found = c.timings, true
+	case !r.Found && timings != nil && *timings != Usage{}:
+		r.Usage, r.Found = *timings, true
 	case len(c.choices) > 1 && !c.final:
 		r.Usage.Output, r.Usage.Reasoning = 0, 0
 		r.Usage.AudioOut, r.Usage.ImageOut, r.Usage.VideoOut = 0, 0, 0

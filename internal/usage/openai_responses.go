@@ -88,7 +88,7 @@ func extractResponses(v view, t *tally) bool {
 		case bytes.HasSuffix(event, []byte(".delta")):
 			t.streamed += v.text(responsesDelta)
 		case string(event) == "response.output_item.done":
-			t.tools.takeItem(v)
+			t.takeItem(v)
 		case bytes.HasSuffix(event, []byte(".added")):
 			t.opens()
 		}

@@ -12,6 +12,7 @@ import (
 type toolTally struct {
 	streamed, listed toolCounts
 	billed           optional // searches, by tool_usage
+	image            imageTally
 }
 
 // toolCounts is how often tools ran.
@@ -54,16 +55,13 @@ func (c *toolCounts) take(kind, action, container []byte, picture bool) {
 func (c *toolCounts) sessions() int64 { return int64(len(c.containers)) + c.unnamed }
 
 // takeItem takes a call from the event of a stream that tells its end.
-func (t *toolTally) takeItem(v view) {
-	t.streamed.take(v.word(responsesItem), v.word(responsesAction), v.word(responsesContainer),
+func (t *tally) takeItem(v view) {
+	made(&t.tools).streamed.take(v.word(responsesItem), v.word(responsesAction), v.word(responsesContainer),
 		v.kind(responsesResult) == typeString)
 }
 
-// takeList takes the calls that a response lists. The first lists of a stream are empty.
+// takeList takes the calls that a response lists.
 func (t *toolTally) takeList(v view, base int) {
-	if v.kind(base+respItemType) == typeAbsent {
-		return
-	}
 	t.listed = toolCounts{}
 	v.each(base+respItemType, func(element int32, _ byte, raw []byte) {
 		t.listed.take(unquote(raw), v.wordAt(base+respAction, element), v.wordAt(base+respContainer, element),
@@ -97,9 +95,10 @@ type imageTally struct {
 // imageToolModel is what OpenAI's image tool draws with if no other model is named.
 const imageToolModel = "gpt-image-1"
 
-func (i *imageTally) conclude(tools *toolTally, r *Report) {
-	u, model := i.usage, i.model
-	u.Images = max(u.Images, tools.pictures())
+// concludeImages puts into the report what the image tool used.
+func (t *toolTally) concludeImages(r *Report) {
+	u, model := t.image.usage, t.image.model
+	u.Images = max(u.Images, t.pictures())
 	if model == "" {
 		model = imageToolModel
 	}
@@ -121,14 +120,16 @@ func (t *tally) takeToolUsage(v view, base int) {
 				u.ImageOut = u.Output
 			}
 			if u != (Usage{}) {
-				t.image.usage = u
+				made(&t.tools).image.usage = u
 			}
 		case "web_search":
-			t.tools.billed.set(v.Get("num_requests"))
+			made(&t.tools).billed.set(v.Get("num_requests"))
 		}
 	})
-	t.tools.takeList(v, base)
+	if v.kind(base+respItemType) != typeAbsent { // the first lists of a stream are empty
+		made(&t.tools).takeList(v, base)
+	}
 	if model := v.word(base + respToolModel); len(model) > 0 {
-		t.image.model = string(model)
+		made(&t.tools).image.model = string(model)
 	}
 }

@@ -156,7 +156,7 @@ func (s *Session) Close() {
 	}
 	s.server.close()
 	s.client.close()
-	if s.turn.gemini.seen {
+	if s.turn.counted() {
 		s.finish()
 	}
 	n := s.open
@@ -276,7 +276,7 @@ func (s *Session) hearGemini(v view) {
 	}
 	extractGemini(view{v.d, serverSlots[serverGemini]}, &s.turn)
 	s.turnOver = s.turnOver || v.kind(srvTurnOver) == typeTrue
-	if s.turnOver && s.turn.gemini.seen {
+	if s.turnOver && s.turn.counted() {
 		s.finish()
 	}
 }

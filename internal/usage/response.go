@@ -15,28 +15,30 @@ import (
 // The calls come in the order NewResponse, Expect, Seek, Start, any number of Write,
 // Close, Release, from one goroutine at a time.
 type Response struct {
+	// What every event looks at comes first.
+	body    int64 // bytes, decoded
+	framing framing
+	label   label
+	closed  bool
+	unread  bool           // the encoding is unknown
+	decode  *decoder       // nil where there is no encoding
+	bench   *workbench     // nil between documents
+	course  course         // of the bench's scanner, while there is none
+	fields  []*fieldReader // what else is looked for
+	events  sseReader
+	tally   tally
+
+	wire     int64 // bytes as sent, of a body that is encoded
 	status   int
 	expect   expectation
-	label    label
-	body     int64 // bytes, decoded
-	wire     int64 // bytes as sent, of a body that is encoded
-	framing  framing
 	lead     [8]byte // the first bytes, until they tell the framing
 	leadLen  int
-	bom      int  // bytes of a byte order mark that were passed
-	stream   bool // the content type says that it is an event stream
-	frames   bool // the content type says that it is an event stream of AWS
-	events   sseReader
-	aws      *eventStream   // nil until one came
-	bench    *workbench     // nil between documents
-	course   course         // of the bench's scanner, while there is none
-	fields   []*fieldReader // what else is looked for
-	tally    tally
-	decode   *decoder
-	unread   bool // the encoding is unknown
-	closed   bool
-	report   Report
+	bom      int          // bytes of a byte order mark that were passed
+	stream   bool         // the content type says that it is an event stream
+	frames   bool         // the content type says that it is an event stream of AWS
+	aws      *eventStream // nil until one came
 	onDecode func([]byte)
+	report   Report
 }
 
 // framing is how documents follow one another.
@@ -64,6 +66,8 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 func (r *Response) Release() {
 	r.Close(false)
 	choices, model := r.tally.chat.choices[:0], cmp.Or(r.tally.model, r.tally.last)
+	parts := r.tally.tallyParts
+	parts.reset()
 	if r.aws != nil {
 		r.aws.reset()
 	}
@@ -72,7 +76,7 @@ func (r *Response) Release() {
 	}
 	clear(r.fields)
 	*r = Response{onDecode: r.onDecode, aws: r.aws, fields: r.fields[:0]}
-	r.tally.chat.choices, r.tally.last = choices, model
+	r.tally.chat.choices, r.tally.last, r.tally.tallyParts = choices, model, parts
 	responses.Put(r)
 }
 

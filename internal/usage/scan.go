@@ -229,7 +229,7 @@ func (s *scanner) begin(p []byte, i int) int {
 			}
 			*seen |= bit
 		}
-		follow := kind == typeObject && t.any || kind == typeArray && t.element != nil
+		follow := kind == typeObject && t.follows() || kind == typeArray && t.element != nil
 		if t.slot >= 0 {
 			s.want(t, follow)
 		}

@@ -56,10 +56,10 @@ func extractSGLang(v view, t *tally) bool {
 	index := v.number(sglIndex)
 	if !index.known && !open && !t.unended {
 		t.streamed += v.text(sglText)
-		t.sglang.add(input.n, output.n, v.number(sglCached).n, t.expected)
+		made(&t.sglang).add(input.n, output.n, v.number(sglCached).n, t.expected)
 		return true
 	}
-	a := t.sglang.answer(index.n)
+	a := made(&t.sglang).answer(index.n)
 	if a == nil {
 		return true
 	}

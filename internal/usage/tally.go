@@ -1,43 +1,72 @@
 package usage
 
-// tally is what a response has said so far.
+// tally is what a response has said so far. What most events look at comes first, so that
+// it is close together, and what few responses need is made when they do.
 type tally struct {
-	model string
-	last  string // the model of the response before, which is the same more often than not
-
-	// The last report that was not all zero, and whether one was.
-	usage    Usage
-	reported bool
-	zero     bool // a report was all zero
-
 	streamed int64 // bytes of text in pieces
-	whole    int64 // bytes of text in a document that repeats the pieces
 	deltas   int64 // documents with text: a piece has a token at least
 	read     int64 // documents
 	opened   int64 // documents that only say that an answer begins
-	output   bool  // something else than text was delivered
-	listed   bool  // a list of something came
-
-	uncounted bool   // pictures came for which no tokens were counted
-	expected  int64  // choices that were asked for
-	asked     string // the model that was asked for
-
-	terms Terms
-	tools toolTally // tools that the vendor ran
+	expected int64 // choices that were asked for
+	model    string
 
 	failed   bool
 	unended  bool // something began that says when it ends
 	ended    bool // it said so, or broke off with an error
 	complete bool // the last word was said: whatever comes now changes nothing
 
-	chat      chatTally
-	image     imageTally
-	anthropic anthropicTally
-	gemini    geminiTally
-	bedrock   bedrockTally
-	tgi       tgiTally
-	sglang    sglangTally
-	headers   headerTally
+	reported  bool // a report was not all zero
+	zero      bool // a report was all zero
+	output    bool // something else than text was delivered
+	listed    bool // a list of something came
+	uncounted bool // pictures came for which no tokens were counted
+
+	terms Terms
+	chat  chatTally
+	tallyParts
+
+	whole   int64  // bytes of text in a document that repeats the pieces
+	usage   Usage  // the last report that was not all zero
+	last    string // the model of the response before, which is the same more often than not
+	asked   string // the model that was asked for
+	tgi     tgiTally
+	headers headerTally
+}
+
+// tallyParts are what single families need; each is nil until it is. They are kept for the
+// next response, which is often of the same family.
+type tallyParts struct {
+	timings   *Usage // what llama.cpp counts even if it was not asked for usage
+	tools     *toolTally
+	anthropic *anthropicTally
+	gemini    *geminiTally
+	bedrock   *bedrockTally
+	sglang    *sglangTally
+}
+
+// made returns a part, which is new if it is needed for the first time.
+func made[T any](part **T) *T {
+	if *part == nil {
+		*part = new(T)
+	}
+	return *part
+}
+
+// reset makes the parts as good as new.
+func (p *tallyParts) reset() {
+	empty(p.timings)
+	empty(p.tools)
+	empty(p.anthropic)
+	empty(p.gemini)
+	empty(p.bedrock)
+	empty(p.sglang)
+}
+
+func empty[T any](part *T) {
+	if part != nil {
+		var zero T
+		*part = zero
+	}
 }
 
 // served notes the model that a document names at a position. The first name counts:
@@ -109,15 +138,27 @@ func (t *tally) conclude(finished bool) Report {
 		Complete:  t.complete || finished && (t.ended || !t.unended),
 	}
 	r.Found = t.reported || t.zero && r.Delivered == 0 && !t.output && !t.listed
-	t.chat.conclude(&r)
-	t.image.conclude(&t.tools, &r)
-	t.anthropic.conclude(t, &r)
-	t.gemini.conclude(&r)
-	t.bedrock.conclude(&r)
+	t.chat.conclude(t.timings, &r)
+	if t.tools != nil {
+		t.tools.concludeImages(&r)
+	}
+	if t.anthropic != nil {
+		t.anthropic.conclude(t, &r)
+	}
+	if t.gemini != nil {
+		t.gemini.conclude(&r)
+	}
+	if t.bedrock != nil {
+		t.bedrock.conclude(&r)
+	}
 	t.tgi.conclude(&t.headers, &r)
-	t.sglang.conclude(t.expected, &r)
+	if t.sglang != nil {
+		t.sglang.conclude(t.expected, &r)
+	}
 	t.headers.conclude(&r)
-	t.tools.conclude(&r)
+	if t.tools != nil {
+		t.tools.conclude(&r)
+	}
 	t.concludeTerms(&r)
 	r.TokensUnknown = r.Found && t.uncounted
 	return r
@@ -126,7 +167,9 @@ func (t *tally) conclude(finished bool) Report {
 // concludeTerms puts into the report how the call is billed.
 func (t *tally) concludeTerms(r *Report) {
 	r.Terms = t.terms
-	r.Terms.takeTerms(&t.anthropic.terms)
+	if t.anthropic != nil {
+		r.Terms.takeTerms(&t.anthropic.terms)
+	}
 	if r.Terms.ServiceTier == "" {
 		r.Terms.ServiceTier = t.headers.tier
 	}

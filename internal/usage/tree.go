@@ -49,10 +49,14 @@ type position struct {
 	keep capture
 }
 
-// node is one step of the positions of a tree.
+// node is one step of the positions of a tree. It is small, and what is looked at first is
+// close together: between two events of a slow stream nothing of it stays in the
+// processor's cache.
 type node struct {
-	members [memberBuckets][]member
-	any     bool  // whether there are members
+	// first is by bucket the number, from 1, of a member that is followed, or 0. The
+	// others in the same bucket hang on that.
+	first   [memberBuckets]uint8
+	list    []member
 	element *node // of an array here; nil if none is followed
 	slot    int32 // where values go, -1 if nothing is kept here
 	keep    capture
@@ -67,9 +71,14 @@ type node struct {
 type member struct {
 	name string
 	node *node
+	next uint8 // in the same bucket, its number from 1; 0 if there is none
 }
 
-const memberBuckets = 32
+// memberBuckets is a power of two; a node has no more members than maxMembers.
+const (
+	memberBuckets = 32
+	maxMembers    = 255
+)
 
 // maxOnce is the largest node.once.
 const maxOnce = 255
@@ -85,13 +94,18 @@ func bucket[T string | []byte](name T) uint {
 
 // member returns the node of the member, nil if it is not followed.
 func (n *node) member(name []byte) *node {
-	for _, m := range n.members[bucket(name)] {
+	for i := n.first[bucket(name)]; i != 0; {
+		m := &n.list[i-1]
 		if m.name == string(name) {
 			return m.node
 		}
+		i = m.next
 	}
 	return nil
 }
+
+// follows tells whether there are members.
+func (n *node) follows() bool { return len(n.list) > 0 }
 
 // tree is a set of positions, compiled for scanning.
 type tree struct {
@@ -106,7 +120,8 @@ func newTree() *tree {
 
 // add compiles positions and returns the slot of each. A position that stands in the
 // tree already keeps its slot. It panics on a position that is deeper than maxDepth
-// or was added in another way: both are mistakes in this package's tables.
+// or was added in another way, and on too many members: all are mistakes in this package's
+// tables.
 func (t *tree) add(positions []position) []int32 {
 	slots := make([]int32, len(positions))
 	for i, p := range positions {
@@ -160,9 +175,12 @@ func (t *tree) step(n *node, name string) *node {
 		t.nodes++
 		m.once = t.nodes
 	}
+	if len(n.list) == maxMembers {
+		panic(fmt.Sprintf("position %q is one member too many", name))
+	}
 	b := bucket(name)
-	n.members[b] = append(n.members[b], member{name, m})
-	n.any = true
+	n.list = append(n.list, member{name, m, n.first[b]})
+	n.first[b] = uint8(len(n.list))
 	return m
 }
 
@@ -172,10 +190,8 @@ func (n *node) settle() []int32 {
 	if n.slot >= 0 {
 		all = append(all, n.slot)
 	}
-	for i := range n.members {
-		for _, m := range n.members[i] {
-			all = append(all, m.node.settle()...)
-		}
+	for _, m := range n.list {
+		all = append(all, m.node.settle()...)
 	}
 	if n.element != nil {
 		all = append(all, n.element.settle()...)

@@ -314,6 +314,8 @@ func storeError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoKey):
 		return apiError(http.StatusNotFound, errors.New("no key of that id was issued: GET /llm/keys lists them"))
+	case errors.Is(err, store.ErrDamaged):
+		return apiError(http.StatusConflict, errors.New("the record of this key in the store is damaged, and it works for nobody: revoke it and issue another"))
 	case errors.Is(err, store.ErrUnavailable):
 		return apiError(http.StatusServiceUnavailable, fmt.Errorf("%w; a change may have been made all the same: GET /llm/keys tells", err))
 	}

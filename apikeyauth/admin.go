@@ -22,7 +22,7 @@ func init() {
 	caddy.RegisterModule(new(Admin))
 }
 
-// Admin issues, lists, rotates and revokes the API keys of keys_store, on Caddy's admin
+// Admin issues, lists, rotates, disables and revokes the API keys of keys_store, on Caddy's admin
 // endpoint. It answers in JSON.
 type Admin struct{}
 
@@ -92,7 +92,7 @@ func (ad *Admin) all(w http.ResponseWriter, r *http.Request) error {
 	return notAllowed(w, r, "GET, POST")
 }
 
-// one answers DELETE /llm/keys/{id} and POST /llm/keys/{id}/rotate.
+// one answers PATCH and DELETE /llm/keys/{id} and POST /llm/keys/{id}/rotate.
 func (ad *Admin) one(w http.ResponseWriter, r *http.Request) error {
 	id, action, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, keysPath+"/"), "/")
 	// before anything is asked or told by it
@@ -101,17 +101,20 @@ func (ad *Admin) one(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch action {
 	case "":
-		if r.Method != http.MethodDelete {
-			return notAllowed(w, r, "DELETE")
+		switch r.Method {
+		case http.MethodPatch:
+			return ad.enable(w, r, id)
+		case http.MethodDelete:
+			return ad.revoke(w, r, id)
 		}
-		return ad.revoke(w, r, id)
+		return notAllowed(w, r, "PATCH, DELETE")
 	case "rotate":
 		if r.Method != http.MethodPost {
 			return notAllowed(w, r, "POST")
 		}
 		return ad.rotate(w, r, id)
 	}
-	return apiError(http.StatusNotFound, errors.New("there are DELETE /llm/keys/{id} and POST /llm/keys/{id}/rotate"))
+	return apiError(http.StatusNotFound, errors.New("there are PATCH and DELETE /llm/keys/{id}, and POST /llm/keys/{id}/rotate"))
 }
 
 // idMost is how long an id may be that was issued, in bytes.
@@ -311,6 +314,8 @@ func storeError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoKey):
 		return apiError(http.StatusNotFound, errors.New("no key of that id was issued: GET /llm/keys lists them"))
+	case errors.Is(err, store.ErrDamaged):
+		return apiError(http.StatusConflict, errors.New("the record of this key in the store is damaged, and it works for nobody: revoke it and issue another"))
 	case errors.Is(err, store.ErrUnavailable):
 		return apiError(http.StatusServiceUnavailable, fmt.Errorf("%w; a change may have been made all the same: GET /llm/keys tells", err))
 	}

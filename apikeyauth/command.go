@@ -19,10 +19,10 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "llm-key",
-		Usage: "new|list|rotate|revoke",
-		Short: "Issues, lists, rotates and revokes API keys of an LLM gateway",
+		Usage: "new|list|rotate|disable|enable|revoke",
+		Short: "Issues, lists, rotates, disables and revokes API keys of an LLM gateway",
 		Long: `
-Issues, lists, rotates and revokes API keys of an LLM gateway.
+Issues, lists, rotates, disables, enables and revokes API keys of an LLM gateway.
 
 By itself it asks a running Caddy, whose api_key_auth has keys_store: at the
 admin address '` + caddy.DefaultAdminListen + `', or the one of --address, or the
@@ -34,7 +34,7 @@ the file, its mode and its owner stay.
 
 A key is shown once, by new and rotate. Nobody can look it up again.`,
 		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(newCommand(), listCommand(), rotateCommand(), revokeCommand())
+			cmd.AddCommand(newCommand(), listCommand(), rotateCommand(), enableCommand(false), enableCommand(true), revokeCommand())
 		},
 	})
 }
@@ -44,6 +44,7 @@ type manager interface {
 	issue(req *keyRequest) (issued, error)
 	list() ([]keyRow, error)
 	rotate(id, grace, end string) (issued, error)
+	enable(id string, on bool) error
 	revoke(id string) error
 }
 
@@ -114,6 +115,27 @@ func revokeCommand() *cobra.Command {
 			}{id})
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", id)
+		return nil
+	})
+}
+
+// enableCommand turns a key on or off.
+func enableCommand(on bool) *cobra.Command {
+	verb, short := "disable", "Has a key stop working until it is enabled again, with all its secrets"
+	if on {
+		verb, short = "enable", "Has a key that was disabled work again"
+	}
+	return command(verb+" <id>", short, cobra.ExactArgs(1), func(cmd *cobra.Command, m manager, id string) error {
+		if err := m.enable(id, on); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd, struct {
+				ID      string `json:"id"`
+				Enabled bool   `json:"enabled"`
+			}{id, on})
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%sd %s\n", verb, id)
 		return nil
 	})
 }

@@ -49,6 +49,11 @@ func (m *adminManager) rotate(id, grace, end string) (key issued, err error) {
 	return key, err
 }
 
+func (m *adminManager) enable(id string, on bool) error {
+	_, err := m.ask(http.MethodPatch, keysPath+"/"+url.PathEscape(id), enableRequest{&on}, nil)
+	return err
+}
+
 func (m *adminManager) revoke(id string) error {
 	_, err := m.ask(http.MethodDelete, keysPath+"/"+url.PathEscape(id), nil, nil)
 	return err

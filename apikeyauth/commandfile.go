@@ -121,6 +121,10 @@ func (m *fileManager) rotate(id, grace, end string) (issued, error) {
 	return issued{id, secret}, nil
 }
 
+func (m *fileManager) enable(id string, on bool) error {
+	return changeFile(m.path, false, func(t *keysText) ([]byte, error) { return t.enable(id, on) })
+}
+
 func (m *fileManager) revoke(id string) error {
 	return changeFile(m.path, false, func(t *keysText) ([]byte, error) { return t.remove(id) })
 }

@@ -165,13 +165,39 @@ func (t *keysText) rotateFrom(id, before, hash, until string) ([]byte, error) {
 			edits = append(edits, edit{members[former].value, members[former].end, string(previous)})
 			break
 		}
-		between := ", "
-		if line := t.text[bytes.LastIndexByte(t.text[:current.begin], '\n')+1 : current.begin]; len(bytes.Trim(line, " \t")) == 0 && len(line) > 0 {
-			between = ",\n" + string(line)
-		}
-		edits = append(edits, edit{current.end, current.end, between + `"previous": ` + string(previous)})
+		edits = append(edits, t.behind(current, `"previous": `+string(previous)))
 	}
 	return t.with(edits...)
+}
+
+// behind puts a member behind another, in a line of its own if that has one.
+func (t *keysText) behind(m item, member string) edit {
+	between := ", "
+	if line := t.text[bytes.LastIndexByte(t.text[:m.begin], '\n')+1 : m.begin]; len(bytes.Trim(line, " \t")) == 0 && len(line) > 0 {
+		between = ",\n" + string(line)
+	}
+	return edit{m.end, m.end, between + member}
+}
+
+// enable returns the text with a key turned on or off.
+func (t *keysText) enable(id string, on bool) ([]byte, error) {
+	i, err := t.find(id)
+	if err != nil {
+		return nil, err
+	}
+	members := t.members(t.items[i].begin)
+	at := func(name string) int {
+		return slices.IndexFunc(members, func(m item) bool { return m.name == name })
+	}
+	switch stated := at("disabled"); {
+	case t.keys[i].Disabled == !on:
+		return t.text, nil
+	case on:
+		return t.with(t.cut(members, stated)...)
+	case stated >= 0:
+		return t.with(edit{members[stated].value, members[stated].end, "true"})
+	}
+	return t.with(t.behind(members[at("hash")], `"disabled": true`))
 }
 
 // remove returns the text without a key.
@@ -196,6 +222,8 @@ func (t *keysText) cut(items []item, i int) []edit {
 		} else {
 			comma = []edit{{at, at + 1, ""}}
 		}
+	case i > 0 && len(bytes.Trim(t.text[items[i-1].end:begin], ", \t")) == 0: // with the space before it
+		return []edit{{items[i-1].end, end, ""}}
 	case i > 0:
 		at := items[i-1].end + bytes.IndexByte(t.plain[items[i-1].end:], ',')
 		comma = []edit{{at, at + 1, ""}}

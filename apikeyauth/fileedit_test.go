@@ -249,6 +249,13 @@ func FuzzKeysText(f *testing.F) {
 			} else {
 				t.Logf("rotating: %v", err)
 			}
+			for _, on := range []bool{false, true} {
+				if out, err := kt.enable(k.ID, on); err == nil {
+					same(out, k.ID)
+				} else {
+					t.Logf("enabling: %v", err)
+				}
+			}
 			out, err := kt.remove(k.ID)
 			if err != nil {
 				t.Fatalf("removing %q from %q: %v", k.ID, text, err)

@@ -18,7 +18,7 @@ func keysState() (metrics.KeysState, bool) {
 		return metrics.KeysState{}, false
 	}
 	r := serving.handlers[n-1].ring
-	return metrics.KeysState{Store: r.kind, Known: r.Len(), Age: r.Behind()}, true
+	return metrics.KeysState{Store: r.kind, Known: r.Len(), Unusable: r.Unusable(), Age: r.Behind()}, true
 }
 
 // reasons are why keys are refused, in the words of metrics. The order is that of the

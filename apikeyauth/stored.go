@@ -71,6 +71,9 @@ func newRing(key, counts, kind string) *ring {
 			log().Error("API keys are lost in their store, as by a Redis that restarts without AOF, or that evicts: those that are known work as long as key_cache says, and no longer unless the store is restored", zap.Int("keys", keys), zap.Error(err))
 		},
 		OnBad: func(id string, err error) {
+			if apikey.Looks(id) { // which is none
+				id = ""
+			}
 			log().Error("a stored API key cannot be used", zap.String("key_id", id), zap.Error(err))
 		},
 		OnReread: func(times int) {

@@ -78,6 +78,19 @@ func TestKeysOfTwoReplicas(t *testing.T) {
 		}
 	}
 
+	// disabled at one and enabled at the other
+	g.must(a, "disable", id)
+	if got := g.status(a, third); got != http.StatusUnauthorized {
+		t.Errorf("the replica that disabled a key answers %d", got)
+	}
+	if took := g.becomes(b, third, http.StatusUnauthorized); took > time.Second {
+		t.Errorf("a key is disabled after %s at another replica", took)
+	}
+	g.must(b, "enable", id)
+	if took := g.becomes(a, third, http.StatusOK); took > time.Second {
+		t.Errorf("a key is enabled after %s at another replica", took)
+	}
+
 	// revoked at one: at once there, and within a second at the other
 	g.must(a, "revoke", id)
 	if got := g.status(a, third); got != http.StatusUnauthorized {
@@ -105,7 +118,7 @@ func TestKeysOfTwoReplicas(t *testing.T) {
 	g.key(b, "new")
 	g.key(b, "new", "--id", "other")
 	g.showNothing(server)
-	for _, want := range []string{"API key issued", "API key rotated", "API key revoked", `"key_id":"` + id + `"`} {
+	for _, want := range []string{"API key issued", "API key rotated", "API key disabled", "API key enabled", "API key revoked", `"key_id":"` + id + `"`} {
 		if !strings.Contains(a.out.String()+b.out.String(), want) {
 			t.Errorf("the log has no %s", want)
 		}

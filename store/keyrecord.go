@@ -66,6 +66,18 @@ func ParseKey(record []byte) (Key, error) {
 	return k, nil
 }
 
+// RecordID is the id in a record that ParseKey cannot read, empty if that cannot be read
+// either.
+func RecordID(record []byte) string {
+	var r struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(record, &r) != nil {
+		return ""
+	}
+	return r.ID
+}
+
 func parseHash(h *KeyHash, s string) bool {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	return err == nil && copy(h[:], data) == len(h) && len(data) == len(h)

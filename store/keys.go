@@ -36,6 +36,9 @@ type Key struct {
 	// Revision is set by the store whenever the key is changed. It is above all that
 	// any key there had before, near the Unix time in microseconds, and below 2^52.
 	Revision int64
+	// Damaged is set, and nothing else but Disabled, of a key whose record cannot be read:
+	// there is one, and no secret leads to it. Get and Find fail of it.
+	Damaged bool
 	// Deleted is set in KeyChanges alone, of a key of which nothing is left but its ID
 	// and the revision that deleted it.
 	Deleted bool
@@ -46,8 +49,11 @@ type Key struct {
 const KeepExpired = 30 * 24 * time.Hour
 
 // Hashes are those of the secrets that lead to the key: the current one, and the
-// previous one if there is one.
+// previous one if there is one; none of a damaged key.
 func (k *Key) Hashes() []KeyHash {
+	if k.Damaged {
+		return nil
+	}
 	if k.Until.IsZero() {
 		return []KeyHash{k.Hash}
 	}
@@ -128,6 +134,9 @@ func AddRevision(sum, from, to int64) int64 {
 // ErrKeysClosed means that the store was closed, and will not be asked again. It wraps
 // ErrUnavailable.
 var ErrKeysClosed = fmt.Errorf("keys are closed: %w", ErrUnavailable)
+
+// ErrDamaged means that a key's record cannot be read. It wraps ErrUnavailable.
+var ErrDamaged = fmt.Errorf("its record is damaged: %w", ErrUnavailable)
 
 var (
 	// ErrNoKey means that there is no such key.

@@ -22,3 +22,24 @@ type Overrides interface {
 	// Counters.Entities lists those that have counters.
 	Overridden(ctx context.Context, instance, after string, n int) ([]Entity, error)
 }
+
+// ManyOverrides are Overrides that many entities' limits can be read of at once.
+type ManyOverrides interface {
+	// OverridesOfAll is OverridesOf of each of the entities, in their order.
+	OverridesOfAll(ctx context.Context, entities []Entity) ([]map[string]int64, error)
+}
+
+// OverridesOfAll reads many entities' limits, at once where the store can.
+func OverridesOfAll(ctx context.Context, o Overrides, entities []Entity) ([]map[string]int64, error) {
+	if many, ok := o.(ManyOverrides); ok {
+		return many.OverridesOfAll(ctx, entities)
+	}
+	all := make([]map[string]int64, len(entities))
+	for i, e := range entities {
+		var err error
+		if all[i], err = o.OverridesOf(ctx, e); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

@@ -195,9 +195,15 @@ func (r *Ring[T]) take(st *state[T], changed []store.Key) {
 	defer st.mu.Unlock()
 	for i := range changed {
 		k := &changed[i]
-		if err := st.apply(k, r.compile); err != nil && r.o.OnBad != nil {
+		err := st.apply(k, r.compile)
+		if err == nil {
+			delete(r.told, k.ID)
+			continue
+		}
+		if r.told[k.ID] != k.Revision && r.o.OnBad != nil {
 			r.o.OnBad(k.ID, err)
 		}
+		r.told[k.ID] = k.Revision
 	}
 }
 

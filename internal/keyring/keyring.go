@@ -45,7 +45,8 @@ type Options struct {
 	Now func() time.Time
 	// OnAway is told that the store does not answer any more, and OnBack that it does
 	// again. OnLost is told that it does answer, but has lost keys, by ErrEmptied or
-	// ErrPartial, and how many the ring goes on to have; it is away as long. OnBad is told of a key that cannot be used, OnReread that all keys were read again and how
+	// ErrPartial, and how many the ring goes on to have; it is away as long. OnBad is told
+	// once of a key that cannot be used, OnReread that all keys were read again and how
 	// many times in a row. One goroutine calls them. Nil is nobody.
 	OnAway   func(error)
 	OnBack   func(away time.Duration)
@@ -84,11 +85,12 @@ type Ring[T comparable] struct {
 	next *round // the next time that the store is asked
 
 	// What follows is the goroutine's that follows the store.
-	partial *state[T] // as far as all keys have been read, nil if they are not being read
-	page    int       // how many are read at a time
-	failed  int       // how many times in a row nothing could be read of all
-	reread  time.Time // when all keys were read again last, of the wall clock
-	rereads int       // how many times in a row
+	partial *state[T]        // as far as all keys have been read, nil if they are not being read
+	page    int              // how many are read at a time
+	failed  int              // how many times in a row nothing could be read of all
+	reread  time.Time        // when all keys were read again last, of the wall clock
+	rereads int              // how many times in a row
+	told    map[string]int64 // revisions of the keys that OnBad was told of last
 }
 
 // round is one time that the store is asked.
@@ -107,7 +109,7 @@ func New[T comparable](compile func(*store.Key) (T, error), o Options) *Ring[T] 
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Ring[T]{compile: compile, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), next: newRound(), page: page}
+	r := &Ring[T]{compile: compile, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), next: newRound(), page: page, told: make(map[string]int64)}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	return r
 }
@@ -190,6 +192,15 @@ func (r *Ring[T]) Len() int {
 		return 0
 	}
 	return int(st.count.Load())
+}
+
+// Unusable is how many of these cannot be used.
+func (r *Ring[T]) Unusable() int {
+	st := r.state.Load()
+	if st == nil {
+		return 0
+	}
+	return int(st.bad.Load())
 }
 
 // Refresh returns when the ring knows all that was changed before the call, or why it

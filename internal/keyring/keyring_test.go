@@ -588,6 +588,64 @@ func TestAKeyThatCannotBeUsedIsToldAndLeadsNowhere(t *testing.T) {
 	})
 }
 
+// damaging is a store in which some records cannot be read.
+type damaging struct {
+	store.Keys
+	id atomic.Pointer[string]
+}
+
+func (d *damaging) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
+	ch, err := d.Keys.Changes(ctx, since, n)
+	for i := range ch.Keys {
+		if k := &ch.Keys[i]; k.ID == *d.id.Load() && !k.Deleted {
+			*k = store.Key{ID: k.ID, Revision: k.Revision, Disabled: true, Damaged: true}
+		}
+	}
+	return ch, err
+}
+
+func TestADamagedKeyIsToldOnceAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		d := &damaging{Keys: b}
+		id := "a"
+		d.id.Store(&id)
+		put(t, b, key("a"))
+		put(t, b, key("b"))
+		var told []string
+		r := New(valueOf, Options{OnBad: func(id string, err error) {
+			if !errors.Is(err, store.ErrDamaged) {
+				t.Errorf("told %v", err)
+			}
+			told = append(told, id)
+		}})
+		r.Start(d)
+		defer r.Close()
+		refresh(t, r)
+		leads(t, r, "a", "")
+		leads(t, r, "b", "b")
+		if r.Len() != 2 || r.Unusable() != 1 {
+			t.Errorf("%d keys, %d unusable", r.Len(), r.Unusable())
+		}
+		b.loseNow.Store(true) // all are read again, and nobody is told again
+		put(t, b, key("c"))
+		refresh(t, r)
+		b.loseNow.Store(false)
+		time.Sleep(2 * rereadApart)
+		refresh(t, r)
+		if !slices.Equal(told, []string{"a"}) || r.Unusable() != 1 || r.Len() != 3 {
+			t.Errorf("told of %q, %d of %d unusable", told, r.Unusable(), r.Len())
+		}
+		if err := b.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, r)
+		if r.Unusable() != 0 {
+			t.Errorf("%d unusable", r.Unusable())
+		}
+	})
+}
+
 func TestASeededRingGoesOnFromTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend()

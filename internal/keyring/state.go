@@ -15,6 +15,7 @@ const shards = 32
 type state[T comparable] struct {
 	shards [shards]shard[T]
 	count  atomic.Int64
+	bad    atomic.Int64 // of these, those that cannot be used
 
 	// What follows is the goroutine's that follows the store, which changes it with mu
 	// locked.
@@ -53,6 +54,7 @@ func (st *state[T]) clone() *state[T] {
 	defer st.mu.Unlock()
 	c := &state[T]{keys: maps.Clone(st.keys), previous: maps.Clone(st.previous), since: st.since, sum: st.sum}
 	c.count.Store(st.count.Load())
+	c.bad.Store(st.bad.Load())
 	for i := range st.shards {
 		sh := &st.shards[i]
 		sh.mu.RLock()
@@ -93,13 +95,19 @@ func (st *state[T]) remove(h store.KeyHash, value T) {
 // apply takes a change in. A key that cannot be used leads nowhere. At no time does a
 // secret that works before and after lead nowhere.
 func (st *state[T]) apply(k *store.Key, compile func(*store.Key) (T, error)) (err error) {
-	before, now := st.keys[k.ID], known[T]{}
+	before, had := st.keys[k.ID]
+	var now known[T]
 	former, two := st.previous[k.ID]
 	delete(st.previous, k.ID)
 	st.since = k.Revision
 	if !k.Deleted {
 		now.revision = k.Revision
-		if now.value, err = compile(k); err == nil {
+		if k.Damaged {
+			err = store.ErrDamaged
+		} else {
+			now.value, err = compile(k)
+		}
+		if err == nil {
 			now.hash = k.Hash
 			st.set(k.Hash, Entry[T]{Value: now.value})
 			if !k.Until.IsZero() && k.Previous != k.Hash {
@@ -114,6 +122,12 @@ func (st *state[T]) apply(k *store.Key, compile func(*store.Key) (T, error)) (er
 	}
 	if two {
 		st.remove(former, before.value)
+	}
+	if had && before.hash == (store.KeyHash{}) {
+		st.bad.Add(-1)
+	}
+	if err != nil {
+		st.bad.Add(1)
 	}
 	st.sum = store.AddRevision(st.sum, before.revision, now.revision)
 	if k.Deleted {

@@ -205,24 +205,29 @@ func (o *overrideOf) fields(r *http.Request) []zap.Field {
 // Where there are more, the Link field of the answer leads on.
 func (a *App) listOverrides(w http.ResponseWriter, r *http.Request) error {
 	c := a.Counters()
-	rows := []overrideRow{}
+	var instances []Instance
+	var entities []store.Entity
 	err := a.walk(w, r, c.Overridden, func(in Instance, e store.Entity) error {
-		own, err := c.OverridesOf(r.Context(), e)
-		if err != nil {
-			return err
-		}
+		instances, entities = append(instances, in), append(entities, e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	all, err := store.OverridesOfAll(r.Context(), c, entities)
+	if err != nil {
+		return apiError(http.StatusServiceUnavailable, err)
+	}
+	rows := []overrideRow{}
+	for i, own := range all {
 		at := len(rows)
 		for id, limit := range own {
-			o := overridden(in, e, id)
+			o := overridden(instances[i], entities[i], id)
 			rows = append(rows, o.row(limit))
 		}
 		slices.SortFunc(rows[at:], func(x, y overrideRow) int {
 			return strings.Compare(x.Rule+"\x00"+x.Model, y.Rule+"\x00"+y.Model)
 		})
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	return writeJSON(w, rows)
 }

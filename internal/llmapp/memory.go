@@ -127,6 +127,9 @@ func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 		log.Error("the file of API keys was damaged, as by a crash: its end was cut off, and what was issued or revoked last may be lost", dir,
 			zap.Int64("dropped_bytes", found.KeysDropped), zap.String("set_aside", found.KeysSetAside))
 	}
+	if found.KeysUnread > 0 {
+		log.Error("records of API keys could not be understood: what was issued, disabled or revoked by them is lost", dir, zap.Int("records", found.KeysUnread))
+	}
 	if found.Entities > 0 {
 		log.Info("counts restored", dir, zap.Int("entities", found.Entities))
 	}

@@ -32,7 +32,7 @@ func countAll(s *Set) {
 	n := func() int64 { return 3 }
 	s.SetGauges(Gauges{Holds: n, Drains: n, BodyBytes: n, Entities: n, Pending: n, Outage: func() bool { return true }})
 	s.SetKeys(func() (KeysState, bool) {
-		return KeysState{Store: "redis", Known: 12, Age: 1500 * time.Millisecond}, true
+		return KeysState{Store: "redis", Known: 12, Unusable: 3, Age: 1500 * time.Millisecond}, true
 	})
 	s.KeysReread()
 	s.SetTable(func() Table { return Table{AsOf: time.Unix(1_800_000_000, 0), ActivatedAfter: 2} })
@@ -60,6 +60,7 @@ func TestCallIsCountedByWhatItUsed(t *testing.T) {
 	expect(t, s, "llm_cost_table_as_of_timestamp_seconds", map[string]float64{"": 1_800_000_000})
 	expect(t, s, "llm_store_outage", map[string]float64{"": 1})
 	expect(t, s, "llm_keys", map[string]float64{"store=redis": 12})
+	expect(t, s, "llm_keys_unusable", map[string]float64{"store=redis": 3})
 	expect(t, s, "llm_keys_age_seconds", map[string]float64{"store=redis": 1.5})
 	expect(t, s, "llm_keys_rereads_total", map[string]float64{"": 1})
 }

@@ -13,18 +13,22 @@ type KeysState struct {
 	Store string
 	// Known is how many keys are known.
 	Known int
+	// Unusable is how many of them cannot be used.
+	Unusable int
 	// Age is how long ago they were last those of the store.
 	Age time.Duration
 }
 
 // keys tells of API keys.
 type keys struct {
-	known, age *prometheus.Desc
-	from       atomic.Pointer[func() (KeysState, bool)]
-	reread     prometheus.Counter
+	known, unusable, age *prometheus.Desc
+	from                 atomic.Pointer[func() (KeysState, bool)]
+	reread               prometheus.Counter
 }
 
-func newKeys() keys { return keys{known: keysKnown.desc(), age: keysAge.desc()} }
+func newKeys() keys {
+	return keys{known: keysKnown.desc(), unusable: keysUnusable.desc(), age: keysAge.desc()}
+}
 
 // SetKeys sets what tells of API keys; it returns false while none are in a store. It is
 // asked at each scrape, and must not refer to a config.
@@ -35,6 +39,7 @@ func (s *Set) KeysReread() { s.keys.reread.Inc() }
 
 func (k *keys) describe(ch chan<- *prometheus.Desc) {
 	ch <- k.known
+	ch <- k.unusable
 	ch <- k.age
 }
 
@@ -48,5 +53,6 @@ func (k *keys) collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	ch <- prometheus.MustNewConstMetric(k.known, prometheus.GaugeValue, float64(state.Known), state.Store)
+	ch <- prometheus.MustNewConstMetric(k.unusable, prometheus.GaugeValue, float64(state.Unusable), state.Store)
 	ch <- prometheus.MustNewConstMetric(k.age, prometheus.GaugeValue, state.Age.Seconds(), state.Store)
 }

@@ -105,6 +105,11 @@ var (
 		"API keys of `keys_store` that this process knows, by the kind of their store. Absent without `keys_store`.",
 		[]string{labelStore},
 	}
+	keysUnusable = metric{
+		"llm_keys_unusable", gauge,
+		"Of these, those that work for nobody, since their record in the store is damaged or says what is not allowed. The log names each once.",
+		[]string{labelStore},
+	}
 	keysAge = metric{
 		"llm_keys_age_seconds", gauge,
 		"How long ago this process last knew all keys of `keys_store` as the store had them: usually less than a second. A key that was revoked elsewhere since then still works.",
@@ -176,7 +181,7 @@ var (
 var all = []*metric{
 	&requestsTotal, &tokensTotal, &costTotal, &unpricedTotal, &approximateTotal, &tableAsOf, &activatedAfter,
 	&refusalsTotal, &thresholdsTotal, &retriesTotal, &breakerChangesTotal, &authFailuresTotal,
-	&keysKnown, &keysAge, &keysRereads,
+	&keysKnown, &keysUnusable, &keysAge, &keysRereads,
 	&expectedTotal, &reportedTotal, &sourcesTotal,
 	&storeSeconds, &storeErrorsTotal, &storeOutage, &storePending, &storeEntities,
 	&holds, &drains, &bodyBytes,

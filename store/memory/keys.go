@@ -29,16 +29,17 @@ type Keys struct {
 	log     *appendlog.Log
 	records int // in the log
 
-	mu     sync.RWMutex // guards what follows; never held during I/O
-	byID   map[string]*store.Key
-	byHash map[store.KeyHash]*store.Key
-	gone   map[string]gone  // deletions that are told
-	buried map[string]int64 // by which revision others were deleted; see prune
-	order  []change         // by revision, with some that are over
-	ids    []string         // sorted, nil if they have to be sorted again
-	last   int64            // the highest revision
-	sum    int64
-	pruned int64 // when deletions were forgotten last, Unix milliseconds
+	mu      sync.RWMutex // guards what follows; never held during I/O
+	byID    map[string]*store.Key
+	byHash  map[store.KeyHash]*store.Key
+	gone    map[string]gone   // deletions that are told
+	damaged map[string][]byte // records that cannot be read, of such keys
+	buried  map[string]int64  // by which revision others were deleted; see prune
+	order   []change          // by revision, with some that are over
+	ids     []string          // sorted, nil if they have to be sorted again
+	last    int64             // the highest revision
+	sum     int64
+	pruned  int64 // when deletions were forgotten last, Unix milliseconds
 }
 
 // gone is a key that was deleted.
@@ -61,6 +62,7 @@ func (k *Keys) init(s *Store) {
 	k.byID = make(map[string]*store.Key)
 	k.byHash = make(map[store.KeyHash]*store.Key)
 	k.gone = make(map[string]gone)
+	k.damaged = make(map[string][]byte)
 	k.buried = make(map[string]int64)
 }
 
@@ -90,6 +92,9 @@ func (k *Keys) one(ctx context.Context, find func() *store.Key) (store.Key, erro
 	key := find()
 	if key == nil {
 		return store.Key{}, fmt.Errorf("reading a key: %w", store.ErrNoKey)
+	}
+	if key.Damaged {
+		return store.Key{}, fmt.Errorf("reading the key %q: %w", key.ID, store.ErrDamaged)
 	}
 	return copied(key), nil
 }
@@ -207,6 +212,7 @@ func (k *Keys) drop(id string) int64 {
 		delete(k.byHash, h)
 	}
 	delete(k.byID, id)
+	delete(k.damaged, id)
 	return old.Revision
 }
 

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -26,6 +27,9 @@ func (k *Keys) record(id string) (b []byte) {
 	if key := k.byID[id]; key != nil {
 		b = binary.AppendVarint(b, key.Revision)
 		b = binary.AppendVarint(b, 0)
+		if key.Damaged {
+			return append(b, k.damaged[id]...)
+		}
 		return append(b, key.Record()...)
 	}
 	g := k.gone[id]
@@ -36,7 +40,8 @@ func (k *Keys) record(id string) (b []byte) {
 
 var errKeyRecord = errors.New("reading a key: its record is too short")
 
-// parseRecord reads a record. A key that was deleted has its time of that.
+// parseRecord reads a record. A key that was deleted has its time of that. Of one that
+// cannot be read, which is an error, the id and the revision may be known.
 func parseRecord(record []byte) (key store.Key, at int64, err error) {
 	revision, n := binary.Varint(record)
 	if n <= 0 {
@@ -51,10 +56,10 @@ func parseRecord(record []byte) (key store.Key, at int64, err error) {
 	if at != 0 {
 		key = store.Key{ID: string(record), Deleted: true}
 	} else if key, err = store.ParseKey(record); err != nil {
-		return key, 0, err
+		key = store.Key{ID: store.RecordID(record), Disabled: true, Damaged: true}
 	}
 	key.Revision = revision
-	return key, at, nil
+	return key, at, err
 }
 
 // write puts what has become of keys on the disk. writing is locked.
@@ -155,20 +160,24 @@ type keysLoading struct {
 
 type loadedKey struct {
 	store.Key
-	at int64
+	at  int64
+	raw []byte // of a damaged one, which is kept as it is
 }
 
 func (l *keysLoading) visit(record []byte) error {
-	key, at, err := parseRecord(record)
-	if err != nil {
-		l.found.Unread++
-		if l.found.Reason == nil {
-			l.found.Reason = err
-		}
+	key, at, _ := parseRecord(record)
+	if key.ID == "" {
+		l.found.KeysUnread++
 		return nil
 	}
 	if key.Revision >= l.last[key.ID].Revision {
-		l.last[key.ID] = loadedKey{key, at}
+		from := loadedKey{Key: key, at: at}
+		if key.Damaged { // it may have said that the key is disabled: what was before must not work
+			_, n := binary.Varint(record)
+			_, m := binary.Varint(record[n:])
+			from.raw = bytes.Clone(record[n+m:])
+		}
+		l.last[key.ID] = from
 	}
 	return nil
 }
@@ -213,6 +222,9 @@ func (k *Keys) join(l *keysLoading) {
 		}
 		key := from.Key
 		k.set(&key)
+		if key.Damaged {
+			k.damaged[id] = from.raw
+		}
 	}
 	slices.SortFunc(k.order, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
 	k.prune()

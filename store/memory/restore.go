@@ -28,6 +28,9 @@ type Restored struct {
 	Keys         int
 	KeysDropped  int64
 	KeysSetAside string
+	// KeysUnread is how many records of keys were whole and said nothing, not even whose
+	// they were. One that says that is among the keys, as damaged.
+	KeysUnread int
 }
 
 // loading collects the records of a file, in shards as those of the store, which

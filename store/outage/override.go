@@ -34,6 +34,16 @@ func (c *Counters) OverridesOf(ctx context.Context, e store.Entity) (own map[str
 	return own, err
 }
 
+// OverridesOfAll implements store.ManyOverrides. It fails as OverridesOf does.
+func (c *Counters) OverridesOfAll(ctx context.Context, entities []store.Entity) (all []map[string]int64, err error) {
+	c.Start()
+	_, err = c.ask(ctx, store.Entity{}, func() (_ *store.Ticket, err error) {
+		all, err = store.OverridesOfAll(ctx, c.remote, entities)
+		return nil, err
+	})
+	return all, err
+}
+
 // Overridden implements store.Overrides. It fails as OverridesOf does.
 func (c *Counters) Overridden(ctx context.Context, instance, after string, n int) (list []store.Entity, err error) {
 	c.Start()

@@ -122,7 +122,7 @@ func (k *Keys) choose(ctx context.Context, how string, args ...any) (store.KeyCh
 			if how == "get" || how == "find" {
 				return store.KeyChanges{}, err
 			}
-			key = store.Key{ID: r[0], Disabled: true} // lest one that is damaged hides the others
+			key = store.Key{ID: r[0], Disabled: true, Damaged: true} // lest it hides the others
 		}
 		if key.Revision, err = strconv.ParseInt(r[1], 10, 64); err != nil {
 			return store.KeyChanges{}, unanswered(errReply)
@@ -138,14 +138,16 @@ func parseKey(id, record string) (store.Key, error) {
 		return store.Key{ID: id, Deleted: true}, nil
 	}
 	if len(record) < 2*hashDigits {
-		return store.Key{}, fmt.Errorf("reading the key %q: its record is too short: %w", id, store.ErrUnavailable)
+		return store.Key{}, damaged(id)
 	}
 	key, err := store.ParseKey([]byte(record[2*hashDigits:]))
-	if err != nil {
-		return store.Key{}, fmt.Errorf("%w: %w", err, store.ErrUnavailable)
+	if err != nil || key.ID != id {
+		return store.Key{}, damaged(id)
 	}
 	return key, nil
 }
+
+func damaged(id string) error { return fmt.Errorf("reading the key %q: %w", id, store.ErrDamaged) }
 
 // Put implements store.Keys.
 func (k *Keys) Put(ctx context.Context, key store.Key) (int64, error) {

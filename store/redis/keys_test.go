@@ -378,3 +378,39 @@ func TestInstancesNamedAsKeysAreKept(t *testing.T) {
 		}
 	}
 }
+
+func TestADamagedRecordHidesNoOtherAndLeadsNowhere(t *testing.T) {
+	server, o := single(t)
+	client := server.Client()
+	k := fresh(t, o)
+	for _, id := range []string{"a", "b", "c", "other"} {
+		put(t, k, keyOf(id))
+	}
+	whole := client.HGet(t.Context(), k.names[0], "other").Val()
+	for id, record := range map[string]string{"a": "short", "b": strings.Repeat("x", 3*hashDigits), "c": whole} {
+		if err := client.HSet(t.Context(), k.names[0], id, record).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ch, err := k.Changes(t.Context(), 0, 10)
+	if err != nil || len(ch.Keys) != 4 || ch.Partial {
+		t.Fatalf("got %+v, %v", ch, err)
+	}
+	for _, key := range ch.Keys {
+		if damaged := key.ID != "other"; key.Damaged != damaged || damaged && (len(key.Hashes()) > 0 || key.Revision == 0) {
+			t.Errorf("got %+v", key)
+		}
+		if key.ID == "other" {
+			continue
+		}
+		if _, err := k.Get(t.Context(), key.ID); !errors.Is(err, store.ErrDamaged) || !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("getting %s: %v", key.ID, err)
+		}
+		if err := k.Delete(t.Context(), key.ID); err != nil {
+			t.Errorf("deleting %s: %v", key.ID, err)
+		}
+	}
+	if list, err := k.List(t.Context(), "", 10); err != nil || len(list) != 1 || list[0].ID != "other" {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}

@@ -37,6 +37,11 @@ func (f *fixture) own(e store.Entity, want map[string]int64) {
 	if !maps.Equal(got, want) {
 		f.Errorf("%+v has limits of its own %v, want %v", e, got, want)
 	}
+	nobody := store.Entity{Instance: e.Instance, Consumer: "who has no limit"}
+	all, err := store.OverridesOfAll(context.Background(), f.store, []store.Entity{nobody, e})
+	if err != nil || len(all) != 2 || len(all[0]) != 0 || !maps.Equal(all[1], want) {
+		f.Errorf("of many: got %v, %v, want %v of %+v", all, err, want, e)
+	}
 }
 
 func (f *fixture) overridden(after string, n int) []string {

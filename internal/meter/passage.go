@@ -49,7 +49,8 @@ func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request)
 	p := &Passage{Context: ctx, from: r, answer: w, url: *r.URL}
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if outer, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-		p.window = windowOf(outer, vars)
+		c.see(outer)
+		p.window = c.window
 		// Caddy's own placeholders of a request are bound to where it is. No others that
 		// are prepared for requests are of use: they would be made once more.
 		p.to = *r.WithContext(context.Background())
@@ -60,11 +61,7 @@ func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request)
 	}
 	if vars != nil {
 		p.vars = make(map[string]any, len(vars))
-		for name, v := range vars {
-			if name != windowVar {
-				p.vars[name] = v
-			}
-		}
+		maps.Copy(p.vars, vars)
 	}
 	p.to = *r.WithContext(p)
 	p.to.URL = &p.url
@@ -106,15 +103,12 @@ func (p *Passage) Value(key any) any {
 }
 
 // Publish shows the handlers further out the variables and placeholders that those behind
-// have set. It is called before a header goes out, for what they add to it.
+// have set. It is called before a header goes out, for what they add to it. Variables that
+// are the same already are not written: what a proxy further out has left behind may be
+// reading them.
 func (p *Passage) Publish() {
 	if vars, ok := p.from.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
-		w := vars[windowVar]
-		clear(vars)
-		maps.Copy(vars, p.vars)
-		if w != nil {
-			vars[windowVar] = w
-		}
+		publish(vars, p.vars)
 	}
 	if p.repl != nil {
 		p.window.inside.Store(p.repl)
@@ -132,8 +126,7 @@ func (p *Passage) Join() {
 		maps.Copy(groups, p.groups)
 	}
 	*r.URL = *to.URL
-	clear(r.Header) // others hold the map
-	maps.Copy(r.Header, to.Header)
+	replace(r.Header, to.Header)
 	r.Method, r.Host, r.RequestURI = to.Method, to.Host, to.RequestURI
 	r.Body, r.GetBody = to.Body, to.GetBody
 	r.ContentLength, r.TransferEncoding = to.ContentLength, to.TransferEncoding
@@ -153,14 +146,10 @@ type window struct {
 	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
 }
 
-// windowVar is the variable in which a request carries its window.
-const windowVar = "llm.window"
-
-// windowOf is the window of a request's placeholders, which have one however often it
-// passes.
-func windowOf(outer *caddy.Replacer, vars map[string]any) *window {
-	if w, ok := vars[windowVar].(*window); ok && w.outer == outer {
-		return w
+// see sets the window of a request's placeholders, which have one however often it passes.
+func (c *Call) see(outer *caddy.Replacer) {
+	if c.window != nil && c.window.outer == outer {
+		return
 	}
 	// The copy does not see inside, or each would look for what both do not know in the
 	// other. What is set later is in both.
@@ -171,10 +160,7 @@ func windowOf(outer *caddy.Replacer, vars map[string]any) *window {
 		}
 		return nil, false
 	})
-	if vars != nil {
-		vars[windowVar] = w
-	}
-	return w
+	c.window = w
 }
 
 // proxied are placeholders that reverse_proxy sets each time.

@@ -43,8 +43,14 @@ func (watcher) CaddyModule() caddy.ModuleInfo {
 }
 
 func (watcher) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	stop := context.AfterFunc(r.Context(), func() { clientGone <- struct{}{} })
-	defer stop()
+	tell := func() { clientGone <- struct{}{} }
+	stop := context.AfterFunc(r.Context(), tell)
+	defer func() {
+		// a call that ends because its client has gone may do so before that is told
+		if stop() && r.Context().Err() != nil {
+			tell()
+		}
+	}()
 	return next.ServeHTTP(w, r)
 }
 

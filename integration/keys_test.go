@@ -126,6 +126,7 @@ func TestKeysOfTwoReplicas(t *testing.T) {
 }
 
 func TestKeysWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Persistent())
 	g := newKeysGateways(t, redisStore(server.Addr(), ""))
 	p := g.run(t.TempDir())
@@ -155,6 +156,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 }
 
 func TestKeysInMemoryOutliveTheProcess(t *testing.T) {
+	t.Parallel()
 	g := newKeysGateways(t, "store memory")
 	data := t.TempDir()
 	p := g.run(data)
@@ -182,6 +184,7 @@ func TestKeysInMemoryOutliveTheProcess(t *testing.T) {
 }
 
 func TestKeysWithoutAStoreOfKeys(t *testing.T) {
+	t.Parallel()
 	p := newKeeper(t, nil).run(t)
 	g := &keysGateways{t: t}
 	if out, err := g.command(p, "new"); err == nil || !strings.Contains(out, "write keys_store into its block") {

@@ -2,12 +2,16 @@ package integration
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +29,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beCaddy) != "" {
 		caddycmd.Main()
 		return
+	}
+	flag.Parse()
+	if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.Contains(arg, "test.parallel") }) {
+		// those that run beside each other wait most of the time: for clients and browsers
+		if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(datadir.Run(m))
 }
@@ -121,31 +132,37 @@ func (k *keeper) launch(t testing.TB) *process {
 	p := &process{t: t, addr: freeAddr(t), admin: filepath.Join(t.TempDir(), "a.sock"), ended: make(chan struct{})}
 	p.cmd = k.command(t, "run", p.addr, p.admin)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.start()
+	return p
+}
+
+// start starts the process and waits until it serves or has ended. The test ends it.
+func (p *process) start() {
+	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
-	t.Cleanup(func() {
+	p.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	})
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-p.ended:
-			return p
+			return
 		default:
 		}
 		resp, err := http.Get("http://" + p.addr + "/") // 401: it has no key
 		if err == nil {
 			_ = resp.Body.Close()
-			return p
+			return
 		}
 	}
-	t.Fatalf("it does not serve: %s", &p.out)
-	return nil
+	p.t.Fatalf("it does not serve: %s", &p.out)
 }
 
 // run starts a process that must serve.

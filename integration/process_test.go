@@ -44,6 +44,7 @@ func TestAProcessThatIsKilledLosesASecondAtMost(t *testing.T) {
 }
 
 func TestAProcessThatIsStoppedLosesNothing(t *testing.T) {
+	t.Parallel()
 	k := newKeeper(t, nil)
 	var want int64
 	for i, persist := range []string{"", "", "persist " + filepath.Join(t.TempDir(), "own"), ""} {
@@ -64,6 +65,7 @@ func TestAProcessThatIsStoppedLosesNothing(t *testing.T) {
 }
 
 func TestCallsThatEndDuringAStopAreCounted(t *testing.T) {
+	t.Parallel()
 	reached, release := make(chan struct{}, 10), make(chan struct{})
 	k := newKeeper(t, func(w http.ResponseWriter, r *http.Request) {
 		reached <- struct{}{}
@@ -99,6 +101,7 @@ func TestCallsThatEndDuringAStopAreCounted(t *testing.T) {
 }
 
 func TestATornFileKeepsWhatWasWrittenBefore(t *testing.T) {
+	t.Parallel()
 	k := newKeeper(t, nil)
 	p := k.run(t)
 	p.chats(5)
@@ -121,6 +124,7 @@ func TestATornFileKeepsWhatWasWrittenBefore(t *testing.T) {
 }
 
 func TestASecondProcessOnADirectoryIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, persist string }{
 		{"the default", ""},
 		{"one of its own", "persist " + filepath.Join(t.TempDir(), "own")},
@@ -159,6 +163,7 @@ func TestASecondProcessOnADirectoryIsRefused(t *testing.T) {
 }
 
 func TestValidatingLeavesNoTrace(t *testing.T) {
+	t.Parallel()
 	k := newKeeper(t, nil)
 	k.persist = "persist " + filepath.Join(k.data, "own")
 	for _, name := range []string{"validate", "adapt"} {
@@ -174,6 +179,7 @@ func TestValidatingLeavesNoTrace(t *testing.T) {
 }
 
 func TestADirectoryThatCannotBeMadeIsWarnedOf(t *testing.T) {
+	t.Parallel()
 	k := newKeeper(t, nil)
 	k.data = filepath.Join(k.data, "file")
 	if err := os.WriteFile(k.data, nil, 0o600); err != nil {

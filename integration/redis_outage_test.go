@@ -199,6 +199,7 @@ func TestPoliciesOfAnOutage(t *testing.T) {
 var lasting = strings.Replace(months, "{name}", "apps", 1)
 
 func TestStopDuringAnOutageHandsOverOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil, lasting)
 	dir := t.TempDir()
 	r := f.run(dir)
@@ -282,6 +283,7 @@ func (f *fleet) killDuringAnOutage(instance string) (least, made, requests, toke
 
 // A gateway that nobody calls notices, too, that what it has to charge stays behind.
 func TestKillOfAnIdleReplicaLosesNothing(t *testing.T) {
+	t.Parallel()
 	up := newGate(t)
 	f := newFleet(t, up.serve, lasting)
 	dir := t.TempDir()

@@ -3,27 +3,38 @@ package integration
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
 // goSDK is the program of the folder gosdk, which has the official Go clients.
 type goSDK struct{ path string }
 
-// buildGoSDK builds it. How long that takes depends on what has been compiled before.
+// buildGoSDK builds it, once for all tests. How long that takes depends on what has been
+// compiled before.
 func buildGoSDK(t *testing.T) goSDK {
 	t.Helper()
-	g := goSDK{filepath.Join(t.TempDir(), "gosdk")}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", g.path, ".")
+	path, err := builtGoSDK()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return goSDK{path}
+}
+
+var builtGoSDK = sync.OnceValues(func() (path string, err error) {
+	path = filepath.Join(os.Getenv("XDG_DATA_HOME"), "gosdk") // which TestMain deletes
+	cmd := exec.Command("go", "build", "-o", path, ".")       //nolint:noctx // it is of no one test
 	cmd.Dir = "gosdk"
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
+		return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}
-	return g
-}
+	return path, nil
+})
 
 // run makes the calls that the argument stands for.
 func (g goSDK) run(t *testing.T, into any, a application, arg string) {
@@ -32,6 +43,7 @@ func (g goSDK) run(t *testing.T, into any, a application, arg string) {
 }
 
 func TestGoSDKs(t *testing.T) {
+	t.Parallel()
 	program := buildGoSDK(t)
 
 	t.Run("get the same through the gateway", func(t *testing.T) {

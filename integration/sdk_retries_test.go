@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -138,10 +139,20 @@ const (
 const longest = 30 * time.Second
 
 func TestClientsRetryAsIsDocumented(t *testing.T) {
+	t.Parallel()
 	clients := retriers(t)
 	program := buildGoSDK(t)
-	short := refuse(t, program, clients, "limit 20 requests per minute burst 1", 4)
-	long := refuse(t, program, clients, "limit 1000 tokens per 3650d", 1)
+	var short, long map[string]string
+	t.Run("refused", func(t *testing.T) { // which ends when both have
+		t.Run("for 3 s", func(t *testing.T) {
+			t.Parallel()
+			short = refuse(t, program, clients, "limit 20 requests per minute burst 1", 4)
+		})
+		t.Run("for over a minute", func(t *testing.T) {
+			t.Parallel()
+			long = refuse(t, program, clients, "limit 1000 tokens per 3650d", 1)
+		})
+	})
 	want := []string{"| client | version | refused for 3 s | refused for over a minute |", "|---|---|---|---|"}
 	for _, c := range clients {
 		want = append(want, fmt.Sprintf("| %s | %s | %s | %s |", c.title, c.version, short[c.key], long[c.key]))
@@ -157,8 +168,8 @@ func TestClientsRetryAsIsDocumented(t *testing.T) {
 	}
 }
 
-// refuse has all clients make so many calls, one after the other, under a limit that refuses some, and
-// returns what each does then, by key.
+// refuse has all clients make so many calls, each one after the other, under a limit that
+// refuses some, and returns what each does then, by key.
 func refuse(t *testing.T, program goSDK, clients []retrier, limit string, times int) map[string]string {
 	t.Helper()
 	var keys strings.Builder
@@ -185,17 +196,32 @@ func refuse(t *testing.T, program goSDK, clients []retrier, limit string, times 
 	}
 	js := application{addr: w.addr, openAIKey: clients[0].key, anthropicKey: clients[1].key}
 	golang := application{addr: w.addr, openAIKey: clients[2].key, anthropicKey: clients[3].key}
-	for key, ended := range callVendors(t, vendors) {
-		for _, a := range ended {
-			calls[key]++
-			late[key] = late[key] || a.Error != nil && a.Error.Class == "late"
-		}
-	}
-	if times == 1 {
-		refusedCalls(t, program, js, golang, calls)
-	} else {
-		patientCalls(t, program, js, golang, calls)
-	}
+	t.Run("clients", func(t *testing.T) { // which ends when all have
+		var mu sync.Mutex
+		t.Run("of vendors", func(t *testing.T) {
+			t.Parallel()
+			all := callVendors(t, vendors)
+			mu.Lock()
+			defer mu.Unlock()
+			for key, ended := range all {
+				for _, a := range ended {
+					calls[key]++
+					late[key] = late[key] || a.Error != nil && a.Error.Class == "late"
+				}
+			}
+		})
+		t.Run("of OpenAI and Anthropic", func(t *testing.T) {
+			t.Parallel()
+			these := patientCalls
+			if times == 1 {
+				these = refusedCalls
+			}
+			all := these(t, program, js, golang)
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(calls, all)
+		})
+	})
 
 	did := make(map[string]string)
 	for _, c := range clients {
@@ -204,10 +230,11 @@ func refuse(t *testing.T, program goSDK, clients []retrier, limit string, times 
 	return did
 }
 
-// refusedCalls makes each call of the clients of OpenAI and Anthropic once, and adds their
-// number by key.
-func refusedCalls(t *testing.T, program goSDK, js, golang application, calls map[string]int) {
+// refusedCalls makes each call of the clients of OpenAI and Anthropic once, and returns
+// their number by key.
+func refusedCalls(t *testing.T, program goSDK, js, golang application) (calls map[string]int) {
 	t.Helper()
+	calls = make(map[string]int)
 	var ofJS map[string]map[string]attempt
 	var ofGo map[string]attempt
 	js.run(t, &ofJS, "refused.mjs", `{"all":{}}`)
@@ -217,11 +244,13 @@ func refusedCalls(t *testing.T, program goSDK, js, golang application, calls map
 			calls[a.keyOf(name)]++
 		}
 	}
+	return calls
 }
 
 // patientCalls makes calls of the same clients until each has been refused.
-func patientCalls(t *testing.T, program goSDK, js, golang application, calls map[string]int) {
+func patientCalls(t *testing.T, program goSDK, js, golang application) (calls map[string]int) {
 	t.Helper()
+	calls = make(map[string]int)
 	var ofJS, ofGo map[string][]attempt
 	js.run(t, &ofJS, "patient.mjs")
 	program.run(t, &ofGo, golang, "patient")
@@ -230,6 +259,7 @@ func patientCalls(t *testing.T, program goSDK, js, golang application, calls map
 			calls[a.keyOf(name)] += len(made)
 		}
 	}
+	return calls
 }
 
 // keyOf is the key with which a call of the scripts is made.

@@ -76,7 +76,8 @@ type sdkSetup struct {
 // sdkRuns numbers the setups.
 var sdkRuns atomic.Int64
 
-// startSDK starts both, with keys and limits in the words of a Caddyfile.
+// startSDK starts both, with keys and limits in the words of a Caddyfile. Tests of SDKs
+// run beside each other, for most of their time goes by in waiting.
 func startSDK(t *testing.T, limits, keys string) *sdkSetup {
 	t.Helper()
 	s := &sdkSetup{provider: &provider{key: keyProvider}, run: fmt.Sprintf("-%d", sdkRuns.Add(1))}
@@ -90,7 +91,7 @@ func startSDK(t *testing.T, limits, keys string) *sdkSetup {
 	t.Cleanup(direct.Close)
 	s.direct = direct.Listener.Addr().String()
 
-	s.gateway = start(t, s.up, strings.NewReplacer(
+	s.gateway = startApart(t, s.up, strings.NewReplacer(
 		"{hash-a}", keyHash(keyA), "{hash-b}", keyHash(keyB), "{hash-c}", keyHash(keyUnbound),
 		"{run}", s.run, "{limits}", limits, "{keys}", keys,
 	).Replace(sdkSite))

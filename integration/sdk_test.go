@@ -10,6 +10,7 @@ import (
 )
 
 func TestSDKsGetTheSameThroughTheGateway(t *testing.T) {
+	t.Parallel()
 	s := startSDK(t, everyRule, "")
 
 	var direct, through map[string]json.RawMessage
@@ -120,6 +121,7 @@ var refusals = []struct {
 }
 
 func TestSDKsRaiseTheirErrorsAndDoNotInsist(t *testing.T) {
+	t.Parallel()
 	s := startSDK(t, "limit 1000 tokens per 3650d", "")
 	if a := s.chat(keyA); a.Status != http.StatusOK {
 		t.Fatalf("the call that uses up the limit: %d: %s", a.Status, a.Body)
@@ -147,6 +149,7 @@ func TestSDKsRaiseTheirErrorsAndDoNotInsist(t *testing.T) {
 }
 
 func TestSDKsWaitOutAShortLimit(t *testing.T) {
+	t.Parallel()
 	s := startSDK(t, "limit 1 requests per 2s", "")
 	var got map[string][]attempt
 	application{addr: s.addr, openAIKey: keyA, anthropicKey: keyB}.run(t, &got, "patient.mjs")

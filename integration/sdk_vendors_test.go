@@ -81,6 +81,7 @@ func vendorKeys() (caddyfile string, byVendor map[string]string) {
 }
 
 func TestVendorSDKsGetTheSameThroughTheGateway(t *testing.T) {
+	t.Parallel()
 	keys, issued := vendorKeys()
 	s := startSDK(t, everyRule, keys)
 	direct, through := make(map[string]vendorClient), make(map[string]vendorClient)
@@ -145,6 +146,7 @@ var vendorErrors = map[string]map[int]string{
 }
 
 func TestVendorSDKsRaiseTheirErrors(t *testing.T) {
+	t.Parallel()
 	s := startSDK(t, "limit 1000 tokens per 3650d", "")
 	if a := s.chat(keyA); a.Status != http.StatusOK {
 		t.Fatalf("the call that uses up the limit: %d: %s", a.Status, a.Body)
@@ -201,6 +203,7 @@ func TestVendorSDKsRaiseTheirErrors(t *testing.T) {
 
 // Google's, Mistral's and Ollama's clients have no retries by default.
 func TestVendorSDKsWaitOutAShortLimit(t *testing.T) {
+	t.Parallel()
 	calls := map[string]string{"cohere": "chat", "bedrock": "converse", "ai": "chat"}
 	const times = 2
 	keys, issued := vendorKeys()

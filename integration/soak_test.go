@@ -60,6 +60,7 @@ type soakCaller struct{ key, application string }
 // Redis keeps each write before it answers. One that does not has lost charges when it
 // is killed, and nobody could say which.
 func TestCountersAreWhatWasServed(t *testing.T) {
+	t.Parallel()
 	s := newSoak(t)
 	t.Logf("seed %d", *soakSeed)
 	s.phase(*soakSeed, min(*soakFor, 5*time.Second))

@@ -12,6 +12,7 @@ import (
 )
 
 func TestUIBeginsAnewWhereKeysAreLost(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	g := newKeysGateways(t, redisStore(server.Addr(), "timeout 10s"))
 	p := g.run(t.TempDir())

@@ -108,7 +108,7 @@ var modelsSite = `{site} {` + auth + `
 // startUI is a gateway whose app-a has used up its tokens, and the page beside it.
 func startUI(t *testing.T, site string) (g *gateway, link string, args uiArgs) {
 	t.Helper()
-	g = start(t, newUpstream(t, nil), site)
+	g = startApart(t, newUpstream(t, nil), site)
 	for i, want := range []int{200, 200, 429} {
 		if a := g.chat(keyA); a.Status != want {
 			t.Fatalf("call %d: %d, want %d", i+1, a.Status, want)
@@ -118,6 +118,7 @@ func startUI(t *testing.T, site string) (g *gateway, link string, args uiArgs) {
 }
 
 func TestUIRaisesALimitInThreeClicks(t *testing.T) {
+	t.Parallel()
 	g, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/raise.mjs", URL: link, Args: args}, nil)
 	// the page has taken the override back in the end
@@ -127,6 +128,7 @@ func TestUIRaisesALimitInThreeClicks(t *testing.T) {
 }
 
 func TestUIRaisesTheLimitOfAModel(t *testing.T) {
+	t.Parallel()
 	g, link, args := startUI(t, modelsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/model.mjs", URL: link, Args: args}, nil)
 	var rows []row
@@ -141,11 +143,13 @@ func TestUIRaisesTheLimitOfAModel(t *testing.T) {
 }
 
 func TestUIWorksByKeyboardAlone(t *testing.T) {
+	t.Parallel()
 	_, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/keyboard.mjs", URL: link, Args: args}, nil)
 }
 
 func TestUIGrantsAndCharges(t *testing.T) {
+	t.Parallel()
 	g, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/adjust.mjs", URL: link, Args: args}, nil)
 	if u := g.used("", "app-a", "tokens per hour"); u.Used != 180-100+7 {
@@ -154,6 +158,7 @@ func TestUIGrantsAndCharges(t *testing.T) {
 }
 
 func TestUIEditsLimitsAndKeepsCounts(t *testing.T) {
+	t.Parallel()
 	g, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/edit.mjs", URL: link, Args: args}, nil)
 	for rule, want := range map[string]row{
@@ -216,12 +221,13 @@ func lookName(i int) string {
 }
 
 func TestUILooks(t *testing.T) {
+	t.Parallel()
 	const consumers = 9
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}],"usage":{"prompt_tokens":40,"completion_tokens":20,"total_tokens":60}}`)
 	})
-	g := start(t, up, lookSite(consumers))
+	g := startApart(t, up, lookSite(consumers))
 	link := openUI(t, g)
 	for i := range consumers {
 		for range 1 + i*i/3 {
@@ -234,7 +240,8 @@ func TestUILooks(t *testing.T) {
 }
 
 func TestUIKeysAreIssuedRotatedAndRevoked(t *testing.T) {
-	g := start(t, newUpstream(t, nil), `{site} {
+	t.Parallel()
+	g := startApart(t, newUpstream(t, nil), `{site} {
 	api_key_auth {
 		keys_store
 	}
@@ -257,11 +264,13 @@ func TestUIKeysAreIssuedRotatedAndRevoked(t *testing.T) {
 }
 
 func TestUISaysWhatToConfigureForKeys(t *testing.T) {
+	t.Parallel()
 	_, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/nokeys.mjs", URL: link, Args: args}, nil)
 }
 
 func TestUICommandSaysWhatItCannotDo(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		args []string

@@ -26,7 +26,8 @@ func (g *gateway) look(name, key string, views ...string) (p usagePage) {
 }
 
 func TestUsagePageInABrowser(t *testing.T) {
-	g := start(t, newUpstream(t, nil), `{site} {`+strings.Replace(auth, "application app-a", "application app-a\n\t\t\tgroup gold", 1)+`
+	t.Parallel()
+	g := startApart(t, newUpstream(t, nil), `{site} {`+strings.Replace(auth, "application app-a", "application app-a\n\t\t\tgroup gold", 1)+`
 		llm_usage
 		llm_cost {
 			price * {

@@ -79,6 +79,7 @@ const usageLimits = `llm_usage
 	}`
 
 func TestReplicasTellTheSameUsage(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, sixtyTokens, usageLimits)
 	f.store = "timeout 10s"
 	replicas := f.replicas(2)
@@ -107,6 +108,7 @@ func TestReplicasTellTheSameUsage(t *testing.T) {
 }
 
 func TestUsageInAnOutage(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		policy string
 		status int
@@ -276,6 +278,7 @@ func (p *process) llmUsage(args ...string) (stdout string, err error) {
 }
 
 func TestUsageCommand(t *testing.T) {
+	t.Parallel()
 	k := newKeeper(t, nil)
 	p := k.run(t)
 	p.chats(2)

@@ -7,8 +7,9 @@
 //
 //	url, args        what the Go test gave
 //	open(options)    a new page; options are those of a browser context: viewport, colorScheme, …
-//	shot(page, name) a picture of the whole page, for people to look at
-//	axe(page)        what axe-core finds wrong with the page for assistive technology
+//	shot(page, name) a picture of the whole page, for people to look at, where they are kept
+//	axe(page, rules) what axe-core finds wrong with the page for assistive technology, by
+//	                 all of its rules or by those named
 //	allow(pattern)   problems that match are what the script wants to see
 //	equal(a, b, what), ok(value, what)   assertions
 //	until(what, fn)  polls until fn returns something true, and returns that
@@ -62,13 +63,14 @@ async function run(job) {
 			return context.newPage();
 		},
 		async shot(page, name) {
+			if (!job.dir) return;
 			const path = join(job.dir, name + '.png');
 			await page.screenshot({ path, fullPage: true, animations: 'disabled' });
 			shots.push(path);
 		},
-		async axe(page) {
+		async axe(page, rules) {
 			await page.evaluate(axeSource);
-			const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+			const found = await page.evaluate((runOnly) => globalThis.axe.run(document, { resultTypes: ['violations'], ...(runOnly && { runOnly }) }), rules);
 			return found.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.html.slice(0, 300)}: ${n.failureSummary}`));
 		},
 		ok(value, what) {

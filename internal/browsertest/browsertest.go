@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -53,7 +54,7 @@ type job struct {
 	Script   string `json:"script"`
 	URL      string `json:"url"`
 	Args     any    `json:"args"`
-	Dir      string `json:"dir"`      // for pictures
+	Dir      string `json:"dir"`      // for pictures, empty where nobody keeps them
 	Patience int64  `json:"patience"` // with each step, in milliseconds
 }
 
@@ -68,15 +69,18 @@ type answer struct {
 // Run runs a script and reads what it returns into a value; nil is for none. The test
 // fails if the script throws, and if a page had an error on its console, an exception, a
 // violation of its content security policy or a request to another origin that the
-// script did not allow. Pictures are in the test's artifact directory, which
-// `go test -artifacts` keeps.
+// script did not allow. Pictures are made with `go test -artifacts`, which keeps them.
 func Run(t testing.TB, s Script, into any) {
 	t.Helper()
 	path, err := filepath.Abs(s.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := json.Marshal(job{Script: path, URL: s.URL, Args: s.Args, Dir: t.ArtifactDir(), Patience: patience.Milliseconds()})
+	dir := ""
+	if keeps() {
+		dir = t.ArtifactDir()
+	}
+	line, err := json.Marshal(job{Script: path, URL: s.URL, Args: s.Args, Dir: dir, Patience: patience.Milliseconds()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +107,13 @@ func Run(t testing.TB, s Script, into any) {
 	if err := json.Unmarshal(a.Result, into); err != nil {
 		t.Fatalf("%s: %v in %s", s.Path, err, a.Result)
 	}
+}
+
+// keeps tells whether artifacts are kept: pictures take a quarter of the time. Tests
+// replace it.
+var keeps = func() bool {
+	f := flag.Lookup("test.artifacts")
+	return f != nil && f.Value.String() == "true"
 }
 
 // browser is a node that drives a Chromium.

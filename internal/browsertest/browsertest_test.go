@@ -42,6 +42,8 @@ func TestScriptSeesThePage(t *testing.T) {
 		Title, Heading string
 		Wrong          []string
 	}
+	defer func(before func() bool) { keeps = before }(keeps)
+	keeps = func() bool { return true }
 	url := page(t, `<main><h1>Hello</h1><img src="data:image/gif;base64,R0lGODlhAQABAAAAACw="></main>`)
 	Run(t, Script{Path: "testdata/look.mjs", URL: url, Args: map[string]string{"find": "h1"}}, &got)
 	if got.Title != "A page" || got.Heading != "Hello" {

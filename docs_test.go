@@ -90,6 +90,105 @@ func example(t *testing.T, text string) json.RawMessage {
 	return caddyconfig.JSON(routes, nil)
 }
 
+// A fence that is not closed shows the rest of its page as code.
+func TestFencesOfTheDocumentationAreClosed(t *testing.T) {
+	for name, page := range pages(t) {
+		inside := false
+		for i, line := range strings.Split(string(page), "\n") {
+			line = strings.TrimSpace(line)
+			if !strings.HasPrefix(line, "```") {
+				continue
+			}
+			if inside && line != "```" {
+				t.Errorf("%s:%d: a fence begins within another", name, i+1)
+			}
+			inside = !inside
+		}
+		if inside {
+			t.Errorf("%s: the last fence is open", name)
+		}
+	}
+}
+
+// option is a word of a Caddyfile that an unmarshaler knows.
+var option = regexp.MustCompile(`case ("[a-z_]+"(?:, "[a-z_]+")*):`)
+
+// Whatever a Caddyfile may say has an example beside its JSON.
+func TestEveryOptionIsInThePageAboutJSON(t *testing.T) {
+	page, err := os.ReadFile("docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples strings.Builder
+	for _, f := range fencesOf(page) {
+		if f.lang == "caddyfile" {
+			examples.WriteString(f.text)
+		}
+	}
+	n := 0
+	for _, pattern := range []string{"*/*caddyfile.go", "internal/*/*caddyfile.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, words := range option.FindAllSubmatch(source, -1) {
+				for word := range strings.SplitSeq(string(words[1]), ", ") {
+					n++
+					if word = strings.Trim(word, `"`); !regexp.MustCompile(`\b` + word + `\b`).MatchString(examples.String()) {
+						t.Errorf("docs/json.md has no example of %s (%s)", word, file)
+					}
+				}
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("%d options are found, which cannot be all", n)
+	}
+}
+
+// reference is a link to a file of the repository.
+var reference = regexp.MustCompile(`\]\(([^):#]*)(#[^)]*)?\)`)
+
+// heading is one, and notInAnchor what GitHub leaves out of its anchor.
+var (
+	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+func TestLinksOfTheDocumentationLead(t *testing.T) {
+	all := pages(t)
+	anchors := make(map[string]bool)
+	for name, page := range all {
+		for _, m := range heading.FindAllSubmatch(page, -1) {
+			text := notInAnchor.ReplaceAllString(strings.ToLower(string(m[1])), "")
+			anchors[name+"#"+strings.ReplaceAll(text, " ", "-")] = true
+		}
+	}
+	n := 0
+	for name, page := range all {
+		for _, m := range reference.FindAllSubmatch(page, -1) {
+			n++
+			to := name
+			if len(m[1]) > 0 {
+				to = filepath.Join(filepath.Dir(name), string(m[1]))
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: %s: %v", name, m[0], err)
+			} else if anchor := string(m[2]); anchor != "" && !anchors[to+anchor] {
+				t.Errorf("%s: %s: no such heading", name, m[0])
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no links")
+	}
+}
+
 func TestExamplesOfTheDocumentationAdapt(t *testing.T) {
 	for name, page := range pages(t) {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +214,7 @@ func TestJSONOfTheDocumentationIsThatOfTheCaddyfile(t *testing.T) {
 			for i := len(all) - 1; i > 0; i-- { // from the end, so that places stay right
 				twin, f := all[i], all[i-1]
 				between := strings.TrimSpace(string(page[f.end:twin.begin]))
-				if f.lang != "caddyfile" || grammar.MatchString(f.text) || twin.lang != "json" || !strings.Contains(twin.text, `"handler"`) || between != "```\n\n```json" {
+				if f.lang != "caddyfile" || grammar.MatchString(f.text) || twin.lang != "json" || between != "```\n\n```json" {
 					continue
 				}
 				raw := example(t, f.text)

@@ -44,6 +44,7 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 // (Authorization with Bearer, X-Api-Key, Api-Key, X-Goog-Api-Key).
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
+	start, cache := *d, *d
 	if d.NextArg() {
 		// not repeated: it may be a key that was meant for the block
 		return d.Err("api_key_auth takes no arguments; what it does is said in its block")
@@ -59,6 +60,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		case "keys_store":
 			err = h.unmarshalKeysStore(d)
 		case "key_cache":
+			cache = *d
 			err = h.unmarshalKeyCache(d)
 		case "header":
 			err = h.unmarshalHeader(d)
@@ -74,9 +76,9 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 	}
 	if err := h.Validate(); err != nil {
-		return d.WrapErr(err)
+		return start.WrapErr(err)
 	}
-	return wrap(d, h.checkKeyCache())
+	return wrap(&cache, h.checkKeyCache())
 }
 
 // errKeyArgs does not repeat the arguments: one of them may be a key.

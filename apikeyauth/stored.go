@@ -15,6 +15,7 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/apikey"
 	"github.com/llmlimits/caddy-llm-limits/internal/keyring"
 	"github.com/llmlimits/caddy-llm-limits/internal/llmapp"
+	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -38,9 +39,12 @@ type ring struct {
 	*keyring.Ring[*grant]
 	key    string // in the pool
 	counts string // the same for all ways to reach the same store
+	kind   string // of the store
 
 	mu   sync.Mutex
 	keys store.Keys // nil until a config runs
+
+	tidying sync.Once
 }
 
 // rings keeps them, by store, from one config to the next.
@@ -53,10 +57,10 @@ var serving struct {
 	handlers []*Handler
 }
 
-func newRing(key, counts string) *ring {
+func newRing(key, counts, kind string) *ring {
 	// not a handler's logger: the ring outlives the config it belongs to
 	log := func() *zap.Logger { return caddy.Log().Named("llm.keys") }
-	return &ring{key: key, counts: counts, Ring: keyring.New(grantOf, keyring.Options{
+	return &ring{key: key, counts: counts, kind: kind, Ring: keyring.New(grantOf, keyring.Options{
 		OnAway: func(err error) {
 			log().Error("the store of API keys cannot be reached: keys that are known work as long as key_cache says", zap.Error(err))
 		},
@@ -70,6 +74,7 @@ func newRing(key, counts string) *ring {
 			log().Error("a stored API key cannot be used", zap.String("key_id", id), zap.Error(err))
 		},
 		OnReread: func(times int) {
+			metrics.Process.KeysReread()
 			log().Warn("the store of API keys has lost changes, as after a failover: all keys were read again", zap.Int("times", times))
 		},
 	})}
@@ -87,6 +92,7 @@ func (r *ring) follow(keys store.Keys) {
 	r.keys = keys
 	r.mu.Unlock()
 	r.Start(keys)
+	r.tidying.Do(func() { go r.tidy(keys) })
 }
 
 func (r *ring) store() store.Keys {
@@ -107,7 +113,9 @@ func (h *Handler) provisionStored(app *llmapp.App) error {
 	if !app.KeepsKeys() {
 		return errors.New("keys_store: the store of the llm option keeps no keys")
 	}
-	v, _, err := rings.LoadOrNew(app.StoreKey(), func() (caddy.Destructor, error) { return newRing(app.StoreKey(), app.CountsKey()), nil })
+	v, _, err := rings.LoadOrNew(app.StoreKey(), func() (caddy.Destructor, error) {
+		return newRing(app.StoreKey(), app.CountsKey(), app.StoreKind()), nil
+	})
 	if err != nil {
 		return fmt.Errorf("keys_store: %w", err)
 	}

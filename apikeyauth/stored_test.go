@@ -61,6 +61,13 @@ func (b *keysBackend) Changes(ctx context.Context, since int64, n int) (store.Ke
 	return b.now().Changes(ctx, since, n)
 }
 
+func (b *keysBackend) Expire(ctx context.Context) ([]string, error) {
+	if err := b.fails(); err != nil {
+		return nil, err
+	}
+	return b.now().Expire(ctx)
+}
+
 func (b *keysBackend) Get(ctx context.Context, id string) (store.Key, error) {
 	if err := b.fails(); err != nil {
 		return store.Key{}, err

@@ -245,8 +245,8 @@ func (g *gateway) adminGet(path string, into any) int {
 
 // row is a line of GET /llm/usage.
 type row struct {
-	Instance, Rule, Consumer, Unit   string
-	Limit, Used, Reserved, Remaining int64
+	Instance, Rule, Consumer, Model, Unit string
+	Limit, Used, Reserved, Remaining      int64
 }
 
 // used is what is charged to a consumer under a rule of an instance of this test.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -86,10 +87,28 @@ var appsSite = `{site} {` + auth + `
 	reverse_proxy {upstream}
 }`
 
+// modelsSite counts the models of app-a apart, and those of all.
+var modelsSite = `{site} {` + auth + `
+	token_limit {name} {
+		consumer_based
+		model gpt-* {
+			limit 100 tokens per hour
+			per_model
+		}
+	}
+	token_limit {name}-all {
+		model * {
+			limit 1M tokens per day
+			per_model
+		}
+	}
+	reverse_proxy {upstream}
+}`
+
 // startUI is a gateway whose app-a has used up its tokens, and the page beside it.
-func startUI(t *testing.T) (g *gateway, link string, args uiArgs) {
+func startUI(t *testing.T, site string) (g *gateway, link string, args uiArgs) {
 	t.Helper()
-	g = start(t, newUpstream(t, nil), appsSite)
+	g = start(t, newUpstream(t, nil), site)
 	for i, want := range []int{200, 200, 429} {
 		if a := g.chat(keyA); a.Status != want {
 			t.Fatalf("call %d: %d, want %d", i+1, a.Status, want)
@@ -99,7 +118,7 @@ func startUI(t *testing.T) (g *gateway, link string, args uiArgs) {
 }
 
 func TestUIRaisesALimitInThreeClicks(t *testing.T) {
-	g, link, args := startUI(t)
+	g, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/raise.mjs", URL: link, Args: args}, nil)
 	// the page has taken the override back in the end
 	if u := g.used("", "app-a", "tokens per hour"); u.Limit != 100 || u.Used != 180 {
@@ -107,13 +126,27 @@ func TestUIRaisesALimitInThreeClicks(t *testing.T) {
 	}
 }
 
+func TestUIRaisesTheLimitOfAModel(t *testing.T) {
+	g, link, args := startUI(t, modelsSite)
+	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/model.mjs", URL: link, Args: args}, nil)
+	var rows []row
+	g.adminGet("/llm/overrides", &rows)
+	limits := map[string]int64{}
+	for _, r := range rows {
+		limits[r.Consumer+" "+r.Model] = r.Limit
+	}
+	if want := map[string]int64{"app-a gpt-4o-mini": 1000, " gpt-4o-mini": 5_000_000}; !maps.Equal(limits, want) {
+		t.Errorf("overrides are %v, want %v", limits, want)
+	}
+}
+
 func TestUIWorksByKeyboardAlone(t *testing.T) {
-	_, link, args := startUI(t)
+	_, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/keyboard.mjs", URL: link, Args: args}, nil)
 }
 
 func TestUIGrantsAndCharges(t *testing.T) {
-	g, link, args := startUI(t)
+	g, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/adjust.mjs", URL: link, Args: args}, nil)
 	if u := g.used("", "app-a", "tokens per hour"); u.Used != 180-100+7 {
 		t.Errorf("app-a has used %d, want %d", u.Used, 180-100+7)
@@ -121,7 +154,7 @@ func TestUIGrantsAndCharges(t *testing.T) {
 }
 
 func TestUIEditsLimitsAndKeepsCounts(t *testing.T) {
-	g, link, args := startUI(t)
+	g, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/edit.mjs", URL: link, Args: args}, nil)
 	for rule, want := range map[string]row{
 		"tokens per hour": {Limit: 1000, Used: 180}, "tokens per month": {Limit: 2_000_000, Used: 60},
@@ -213,8 +246,8 @@ func TestUIKeysAreIssuedRotatedAndRevoked(t *testing.T) {
 }`)
 	var secrets []string
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/keys.mjs", URL: openUI(t, g), Args: uiArgs{Gateway: "http://" + g.addr}}, &secrets)
-	if len(secrets) != 2 {
-		t.Fatalf("%d secrets were shown, want 2", len(secrets))
+	if len(secrets) != 4 {
+		t.Fatalf("%d secrets were shown, want 4", len(secrets))
 	}
 	for _, secret := range secrets {
 		if strings.Contains(g.logs.text(), secret) {
@@ -224,7 +257,7 @@ func TestUIKeysAreIssuedRotatedAndRevoked(t *testing.T) {
 }
 
 func TestUISaysWhatToConfigureForKeys(t *testing.T) {
-	_, link, args := startUI(t)
+	_, link, args := startUI(t, appsSite)
 	browsertest.Run(t, browsertest.Script{Path: "testdata/ui/nokeys.mjs", URL: link, Args: args}, nil)
 }
 

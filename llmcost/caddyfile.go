@@ -1,11 +1,14 @@
 package llmcost
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmlimits/caddy-llm-limits/llmcost/prices"
 )
 
 func init() {
@@ -33,6 +36,7 @@ func parseCaddyfile(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 // per image, request, second, page, query or search.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
+	start := *d
 	if d.NextArg() {
 		return d.Errf("unexpected '%s': llm_cost has no name", d.Val())
 	}
@@ -49,6 +53,16 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	// what a line alone cannot show
 	if _, err := h.options(); err != nil {
+		return start.WrapErr(err)
+	}
+	return nil
+}
+
+// checkLine checks what stands here so far, but for the prices, each of which is checked
+// with its block.
+func (h *Handler) checkLine(d *caddyfile.Dispenser) error {
+	so := Handler{Provider: h.Provider, Prices: h.Prices, Alias: h.Alias, UnknownModel: h.UnknownModel}
+	if _, err := so.options(); err != nil {
 		return d.WrapErr(err)
 	}
 	return nil
@@ -68,9 +82,6 @@ func (h *Handler) unmarshal(d *caddyfile.Dispenser, word string) error {
 			return d.ArgErr()
 		}
 		h.Prices = append(h.Prices, args...)
-		if err := checkSources(h.Prices); err != nil {
-			return d.WrapErr(err)
-		}
 	case "price":
 		if len(args) != 1 {
 			return d.ArgErr()
@@ -82,6 +93,11 @@ func (h *Handler) unmarshal(d *caddyfile.Dispenser, word string) error {
 		}
 		if _, twice := h.Alias[args[0]]; twice {
 			return d.Errf("alias '%s' already specified", args[0])
+		}
+		for name := range h.Alias {
+			if strings.EqualFold(name, args[0]) {
+				return d.Errf("alias %q is given twice", args[0])
+			}
 		}
 		if h.Alias == nil {
 			h.Alias = make(map[string]string)
@@ -98,12 +114,18 @@ func (h *Handler) unmarshal(d *caddyfile.Dispenser, word string) error {
 	default:
 		return d.Errf("unrecognized subdirective '%s'", word)
 	}
-	return nil
+	return h.checkLine(d)
 }
 
 // unmarshalPrice reads the block of a price.
 func (h *Handler) unmarshalPrice(d *caddyfile.Dispenser, match string) error {
-	p := Price{Match: match, Rates: make(map[string]string)}
+	start, p := *d, Price{Match: match, Rates: make(map[string]string)}
+	if _, err := prices.NewOwn(match); err != nil {
+		return d.WrapErr(err)
+	}
+	if slices.ContainsFunc(h.Own, func(other Price) bool { return other.key() == p.key() }) {
+		return d.Errf("price %q stands here twice", match)
+	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		field := d.Val()
 		args := d.RemainingArgs()
@@ -119,7 +141,7 @@ func (h *Handler) unmarshalPrice(d *caddyfile.Dispenser, match string) error {
 		}
 	}
 	if _, err := p.own(); err != nil {
-		return d.WrapErr(err)
+		return start.WrapErr(err)
 	}
 	h.Own = append(h.Own, p)
 	return nil

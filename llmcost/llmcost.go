@@ -125,7 +125,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	call := h.app.Meter().Call(r)
-	limit.Strip(r, call)
+	call.Strip(r)
 	f, err := limit.Inspect(r, call)
 	if err != nil {
 		call.Refused(r, id)

@@ -40,7 +40,7 @@ func (h *Handler) own() (func() []*prices.Own, error) {
 	build := func() (all []*prices.Own, err error) {
 		seen := make(map[string]bool)
 		for i, p := range h.Own {
-			key := strings.ToLower(strings.TrimSpace(p.Match))
+			key := p.key()
 			if seen[key] {
 				return nil, fmt.Errorf("price[%d]: %q stands here twice", i, p.Match)
 			}
@@ -61,6 +61,9 @@ func (h *Handler) own() (func() []*prices.Own, error) {
 		return all
 	}, nil
 }
+
+// key is the same for prices of the same models.
+func (p *Price) key() string { return strings.ToLower(strings.TrimSpace(p.Match)) }
 
 // own makes the price of the rates.
 func (p *Price) own() (*prices.Own, error) {

@@ -75,6 +75,9 @@ func readChain(d *caddyfile.Dispenser) (*chain, error) {
 	c := &chain{name: directive}
 	if d.NextArg() {
 		c.name = d.Val()
+		if err := limit.CheckName(c.name); err != nil {
+			return nil, d.WrapErr(err)
+		}
 		if d.NextArg() {
 			return nil, d.ArgErr()
 		}

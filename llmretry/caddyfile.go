@@ -132,6 +132,7 @@ func duration(d *caddyfile.Dispenser, word, s string) (caddy.Duration, error) {
 func (h *Handler) unmarshalFallback(helper httpcaddyfile.Helper) error {
 	d := helper.NewFromNextSegment()
 	d.Next() // fallback
+	start := *d
 	f := new(Fallback)
 	if d.NextArg() {
 		f.Model = d.Val()
@@ -147,7 +148,7 @@ func (h *Handler) unmarshalFallback(helper httpcaddyfile.Helper) error {
 		f.Routes = sub.Routes
 	}
 	if f.Model == "" && len(f.Routes) == 0 {
-		return helper.Err("fallback needs a model or directives, or it would be the same again")
+		return start.Err("fallback needs a model or directives, or it would be the same again")
 	}
 	h.Fallbacks = append(h.Fallbacks, f)
 	return nil

@@ -183,7 +183,7 @@ func (h *Handler) check() error {
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	call := h.meter.Call(r)
-	limit.Strip(r, call)
+	call.Strip(r)
 	if call.Endpoint.Class.LeavesHTTP() {
 		return call.Serve(w, r, next) // a connection cannot be opened a second time
 	}

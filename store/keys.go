@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -40,6 +41,10 @@ type Key struct {
 	Deleted bool
 }
 
+// KeepExpired is how long a key that has expired is kept, so that who asks why it does
+// not work any more is told.
+const KeepExpired = 30 * 24 * time.Hour
+
 // Hashes are those of the secrets that lead to the key: the current one, and the
 // previous one if there is one.
 func (k *Key) Hashes() []KeyHash {
@@ -73,6 +78,10 @@ type Keys interface {
 
 	// Delete forgets a key, whoever has changed it meanwhile, or returns ErrNoKey.
 	Delete(ctx context.Context, id string) error
+
+	// Expire forgets all keys that have expired KeepExpired ago, by the store's clock, as
+	// Delete does, and returns their ids. After an error these are some of them.
+	Expire(ctx context.Context) (ids []string, err error)
 
 	// List returns at most n keys in ascending order of their ids, and only those after
 	// the given id.
@@ -115,6 +124,10 @@ func AddRevision(sum, from, to int64) int64 {
 	}
 	return sum
 }
+
+// ErrKeysClosed means that the store was closed, and will not be asked again. It wraps
+// ErrUnavailable.
+var ErrKeysClosed = fmt.Errorf("keys are closed: %w", ErrUnavailable)
 
 var (
 	// ErrNoKey means that there is no such key.

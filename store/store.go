@@ -113,6 +113,9 @@ type Result struct {
 	// is the time to ResetAt, or a second where nothing is used. Whole
 	// milliseconds, rounded up.
 	RetryAfter time.Duration
+	// Unknown is set by a Refuser alone, of a counter that it knows nothing of. But for
+	// Limit all else is then zero.
+	Unknown bool
 }
 
 // Remaining is what is left for further calls, never below zero.
@@ -170,6 +173,20 @@ func ReadAll(ctx context.Context, c Counters, readings []Reading) error {
 		}
 	}
 	return nil
+}
+
+// Refuser are counters that remember for a moment what made them refuse a call.
+type Refuser interface {
+	// Refuses tells whether a call is known to be refused by some of its takes, whatever
+	// the others are, without asking what the counters are shared with. The results are
+	// filled as by a refusal then, but for those that are Unknown; else they say nothing.
+	Refuses(r *Reservation, results []Result) bool
+}
+
+// Refuses asks c if it is a Refuser. No others know.
+func Refuses(c Counters, r *Reservation, results []Result) bool {
+	knows, ok := c.(Refuser)
+	return ok && knows.Refuses(r, results)
 }
 
 // Counters is a store of counters. It is safe for use by many goroutines.

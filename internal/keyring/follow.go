@@ -16,8 +16,8 @@ func (r *Ring[T]) run(keys store.Keys) {
 	for {
 		began := time.Now()
 		err := r.round(keys)
-		if r.stopping.Err() != nil {
-			return
+		if r.stopping.Err() != nil || errors.Is(err, store.ErrKeysClosed) {
+			return // a store that is closed is no outage
 		}
 		t.tell(&r.o, began, err, r.Len())
 		if !r.pause(began) {

@@ -70,6 +70,7 @@ type Ring[T comparable] struct {
 
 	state   atomic.Pointer[state[T]] // nil until all keys have been read
 	synced  atomic.Pointer[time.Time]
+	began   atomic.Pointer[time.Time] // when it began to follow the store
 	away    atomic.Bool
 	emptied atomic.Bool
 
@@ -113,7 +114,11 @@ func New[T comparable](compile func(*store.Key) (T, error), o Options) *Ring[T] 
 
 // Start begins to follow the store, the first time that it is called.
 func (r *Ring[T]) Start(keys store.Keys) {
-	r.start.Do(func() { go r.run(keys) })
+	r.start.Do(func() {
+		now := r.o.Now()
+		r.began.Store(&now)
+		go r.run(keys)
+	})
 }
 
 // Seed has the ring begin with what another knows of the same store, as old as that is,
@@ -135,6 +140,9 @@ func (r *Ring[T]) Close() {
 	<-r.done
 }
 
+// Context ends when the ring is closed.
+func (r *Ring[T]) Context() context.Context { return r.stopping }
+
 // Loaded tells whether all keys have been read once.
 func (r *Ring[T]) Loaded() bool { return r.state.Load() != nil }
 
@@ -153,6 +161,17 @@ func (r *Ring[T]) Age() time.Duration {
 		return 1<<63 - 1
 	}
 	return r.o.Now().Sub(*at)
+}
+
+// Behind is Age for those who watch: of a ring that was never like the store it is how
+// long it has followed it, and 0 where it does not.
+func (r *Ring[T]) Behind() time.Duration {
+	for _, at := range []*time.Time{r.synced.Load(), r.began.Load()} {
+		if at != nil {
+			return r.o.Now().Sub(*at)
+		}
+	}
+	return 0
 }
 
 // Find returns what a secret leads to.

@@ -26,12 +26,16 @@ type backend struct {
 	down      atomic.Bool
 	asked     atomic.Int64
 	loseNow   atomic.Bool // changes that are asked for now are lost
+	closed    atomic.Bool
 	partial   atomic.Bool // a part is lost
 	failWhole atomic.Bool // keys can be followed and not be read from the start
 }
 
 func (b *backend) Changes(ctx context.Context, since int64, n int) (store.KeyChanges, error) {
 	b.asked.Add(1)
+	if b.closed.Load() {
+		return store.KeyChanges{}, store.ErrKeysClosed
+	}
 	if b.down.Load() || since == 0 && b.failWhole.Load() {
 		return store.KeyChanges{}, errDown
 	}
@@ -620,6 +624,24 @@ func TestASeededRingGoesOnFromTheOther(t *testing.T) {
 		refresh(t, old)
 		leads(t, old, "a", "")
 		leads(t, old, "b", "b")
+	})
+}
+
+// A store that is closed first, as when the process ends, is not told to be away.
+func TestAClosedStoreIsTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend()
+		put(t, b, key("a"))
+		r := follow(b, Options{OnAway: func(err error) { t.Errorf("away: %v", err) }})
+		refresh(t, r)
+		b.closed.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		leads(t, r, "a", "a")
+		if err := r.Refresh(t.Context()); err == nil || !r.Away() {
+			t.Errorf("refreshing: %v, away %t", err, r.Away())
+		}
+		r.Close()
 	})
 }
 

@@ -67,6 +67,9 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser, k *Kind) error {
 	return nil
 }
 
+// CheckName checks the name of an instance, or what those of several begin with.
+func CheckName(name string) error { return checkName("name", name) }
+
 // limit reads a limit into the rules of a part; around is what they are part of.
 func (rd *reader) limit(rules *[]Rule, around string, args []string) error {
 	rule, err := parseRule(rd.d, rd.k, args)

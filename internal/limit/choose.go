@@ -7,7 +7,6 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
-	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // A call may name several models: fallbacks, the choices of a router, models of tools. It
@@ -23,25 +22,26 @@ type share struct {
 }
 
 // choose finds the rules that a call has to fit in.
-func (e *entry) choose(r *http.Request, call *meter.Call, set *ruleset, entity store.Entity, known bool) (*Refusal, error) {
+func (e *entry) choose(r *http.Request, call *meter.Call, set *ruleset) *Refusal {
 	e.rules = append(e.rules[:0], set.rules...)
+	e.models, e.shares = e.models[:0], e.shares[:0]
 	if len(set.blocks) == 0 && !e.l.unlisted(set) {
-		return nil, nil
+		return nil
 	}
 	model, others := call.Model(), call.OtherModels()
-	if f, err := e.chooseOf(r, call, set, entity, known, model, true, len(others) > 0); f != nil || err != nil {
-		return f, err
+	if f := e.chooseOf(r, call, set, model, true, len(others) > 0); f != nil {
+		return f
 	}
 	for _, other := range others {
-		if f, err := e.chooseOf(r, call, set, entity, known, other, false, true); f != nil || err != nil {
-			return f, err
+		if f := e.chooseOf(r, call, set, other, false, true); f != nil {
+			return f
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // chooseOf adds the rules of one of the models of a call.
-func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity store.Entity, known bool, model string, main, several bool) (*Refusal, error) {
+func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, model string, main, several bool) *Refusal {
 	forms := modelname.Forms(model)
 	normal := forms[len(forms)-1]
 	if several {
@@ -56,26 +56,24 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 	case b == nil && e.l.unlisted(set) && call.Endpoint.Class != usage.Free:
 		f := modelNotAllowed(model != "")
 		if !e.l.config.Shadow {
-			return f, nil
+			return f
 		}
-		call.Shadowed(e.l.id) // and what counts every call counts this one
-		e.l.count(r, f, true)
-		return nil, nil
+		if !e.again { // else it has been told
+			call.Shadowed(e.l.id)
+			e.l.count(r, f, true)
+		}
+		return nil // and what counts every call counts this one
 	case b == nil && model == "" && call.Endpoint.Class == usage.Realtime && set.escapable():
-		return notMetered("it opens a connection whose model is chosen later"), nil
+		return notMetered("it opens a connection whose model is chosen later")
 	case b == nil:
-		return nil, nil
+		return nil
 	}
 	if main {
 		e.kind = b.kind
 	}
 	rules := b.rules
 	if b.perModel && len(b.rules) > 0 {
-		s, err := e.slot(r.Context(), entity, known, normal, exact)
-		if err != nil {
-			return nil, err
-		}
-		rules = b.rulesOf(s)
+		rules = b.rulesOf(e.slot(e.reservation.Entity, normal, exact))
 	}
 	// without a model that is asked for, each of the others may be the alias
 	always := main || call.Model() == ""
@@ -97,7 +95,7 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, entity
 			sh.models, sh.always = append(sh.models, normal), sh.always || always
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // part is what of a call's use counts in a rule. some is false if nothing does; inside is

@@ -152,6 +152,7 @@ type rule struct {
 	fixed  fixedHeaders
 	block  *block // nil for a rule that counts every call
 	model  string // whose own rule of the block it is; empty where all models count together
+	others bool   // it is that of the models that share, of a block that counts each apart
 }
 
 // compile checks a config and returns its rules.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
@@ -43,8 +44,10 @@ type quote struct {
 	pricer meter.Pricer
 	of     *meter.Call
 	models []string // that may serve the call; the requested one first
-	call   meter.Priced
-	known  bool // at least one has a price
+	host   string   // of the upstream; empty if it is not known
+	at     time.Time
+	call   *meter.Priced // as it was asked for, while it is being admitted
+	known  bool          // at least one has a price
 
 	modelsBuf [1]string // room for those of most calls
 
@@ -70,8 +73,8 @@ func (l *Limiter) quoteBy(p meter.Pricer, host string, call *meter.Call, w *want
 	if q == nil {
 		q = new(quote)
 	}
-	q.pricer, q.of, q.call, q.choices = p, call, call.Priced(), max(call.Request.Choices, 1)
-	q.call.Host = host
+	q.pricer, q.of, q.host, q.call, q.choices = p, call, host, call.Asked(host), max(call.Request.Choices, 1)
+	q.at = q.call.At
 	q.models = append(append(q.modelsBuf[:0], q.call.Requested), call.Request.OtherModels...)
 
 	if l.config.Mode == Strict {
@@ -131,13 +134,16 @@ func (q *quote) unbounded() string {
 // that is billed by something else than tokens is taken for what that is known of, or for
 // what its calls usually cost.
 func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool) {
-	p := &q.call
-	if model != p.Requested {
-		other := q.call
+	p := q.call
+	if model == p.Requested && p == q.of.Asked(q.host) {
+		usd, ok = q.of.Expect(q.pricer, q.host, input, output)
+	} else {
+		other := *p
 		other.Requested = model
 		p = &other
+		usd, ok = q.pricer.Expect(p, input, output)
 	}
-	if usd, ok = q.pricer.Expect(p, input, output); ok {
+	if ok {
 		return usd, true
 	}
 	if _, ok = q.pricer.Worst(p, input, output); !ok {
@@ -150,7 +156,7 @@ func (q *quote) price(model string, input, output int64) (usd money.USD, ok bool
 
 // worst is the most that the call can cost with so much output, in tokens of all answers.
 func (q *quote) worst(output int64) (most int64) {
-	p := q.call
+	p := *q.call
 	for _, m := range q.models {
 		p.Requested = m
 		usd, ok := q.pricer.Worst(&p, q.input, output)
@@ -178,8 +184,8 @@ func (q *quote) typical() int64 {
 		in, out = out, in
 	}
 	var hold money.USD
-	usual := *q
-	usual.call = ordinary(&q.call)
+	usual, p := *q, ordinary(q.call)
+	usual.call = &p
 	for _, m := range q.models {
 		usd, _ := usual.price(m, in, out)
 		hold = max(hold, usd)
@@ -227,7 +233,7 @@ func (q *quote) used(o *meter.Outcome) int64 {
 	if q.pricer == nil {
 		return q.owed
 	}
-	p := q.call
+	p := q.again()
 	p.Served, p.Usage, p.Other, p.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
 	var most money.USD
 	known := false
@@ -246,6 +252,13 @@ func (q *quote) used(o *meter.Outcome) int64 {
 		return int64(most)
 	}
 	return max(int64(most), q.owed)
+}
+
+// again is the call as it was asked for when it was admitted.
+func (q *quote) again() meter.Priced {
+	p := q.of.Priced()
+	p.Host, p.At = q.host, q.at
+	return p
 }
 
 // cost is what to charge a call in picodollars that has ended. One that turned out to
@@ -269,7 +282,7 @@ func (e *entry) costInside(o *meter.Outcome, models []string) int64 {
 		return all
 	}
 	var sum int64
-	p := e.quote.call
+	p := e.quote.again()
 	p.Terms, p.Other = o.Terms, nil
 	p.Terms.CostKnown = false // that would be the whole
 	for i := range o.Other {
@@ -320,8 +333,7 @@ func Priceable(call *meter.Call, p meter.Pricer, host string) bool {
 	if uncounted(call) {
 		return true
 	}
-	q := quote{pricer: p, of: call, call: call.Priced()}
-	q.call.Host = host
+	q := quote{pricer: p, of: call, host: host, call: call.Asked(host)}
 	for _, m := range append([]string{q.call.Requested}, call.Request.OtherModels...) {
 		if _, ok := q.price(m, 1, 1); !ok {
 			return false

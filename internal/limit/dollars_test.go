@@ -203,7 +203,7 @@ func TestModelsWithoutAPriceAreDenied(t *testing.T) {
 func TestTheCapIsTheLargestThatIsPaidFor(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &cents{models: "m", rate: money.USD(rapid.Int64Range(1, 1e9).Draw(rt, "rate"))}
-		q := &quote{pricer: c, models: []string{"m"}, input: rapid.Int64Range(0, 1e5).Draw(rt, "input"), choices: rapid.Int64Range(1, 8).Draw(rt, "choices")}
+		q := &quote{pricer: c, call: new(meter.Priced), models: []string{"m"}, input: rapid.Int64Range(0, 1e5).Draw(rt, "input"), choices: rapid.Int64Range(1, 8).Draw(rt, "choices")}
 		usd := rapid.Int64Range(0, 1e15).Draw(rt, "usd")
 		bound := rapid.Int64Range(0, 1e5).Draw(rt, "bound")
 		n := q.outputWithin(usd, bound)
@@ -290,7 +290,7 @@ func TestACallLargerThanTheBudgetIsToldWhatFits(t *testing.T) {
 
 func TestCandidatesAreTheDearest(t *testing.T) {
 	cheap, dear, other := &cents{models: "m", rate: 1}, &cents{models: "m", rate: 5, denies: true}, &cents{models: "x", rate: 9, denies: true}
-	ps := candidates{cheap, dear, other}
+	ps := &candidates{[]meter.Pricer{cheap, dear, other}}
 	if usd, ok := ps.Expect(&meter.Priced{Requested: "m"}, 10, 0); usd != 50 || !ok {
 		t.Errorf("expects %d %t", usd, ok)
 	}
@@ -303,7 +303,7 @@ func TestCandidatesAreTheDearest(t *testing.T) {
 	if _, ok := ps.Expect(&meter.Priced{Requested: "y"}, 1, 1); ok {
 		t.Error("a model that none knows has a price")
 	}
-	if ps.Denies(true) || !(candidates{dear, other}).Denies(true) {
+	if ps.Denies(true) || !(&candidates{[]meter.Pricer{dear, other}}).Denies(true) {
 		t.Error("denied by some, or let pass by none")
 	}
 }
@@ -343,6 +343,7 @@ func TestAModelInsideACallCostsItsBlockItsShare(t *testing.T) {
 		Other: []usage.ModelUsage{{Model: "tool", Usage: usage.Usage{Input: 1, Output: 1}}, {Model: "another", Usage: usage.Usage{Input: 9}}},
 	}
 	all := o.All()
+	call := newCall(t, meter.New(), newRequest("POST", "/v1/chat/completions", `{"model":"main",`+ask+`}`))
 	for _, tc := range []struct {
 		name   string
 		share  share
@@ -357,7 +358,7 @@ func TestAModelInsideACallCostsItsBlockItsShare(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			e := &entry{
 				rules: p.base.rules, models: []string{"main", "tool", "idle"}, shares: []share{tc.share},
-				quote: &quote{pricer: &cents{models: tc.models, rate: money.Dollar / 100}},
+				quote: &quote{pricer: &cents{models: tc.models, rate: money.Dollar / 100}, of: call},
 			}
 			if got := money.USD(e.amount(0, o, &all)); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)

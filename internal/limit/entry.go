@@ -28,8 +28,9 @@ type entry struct {
 	models  []string // the normal names of a call that names several
 	shares  []share  // by rule, of such a call
 	idle    []bool   // by rule: nothing is asked of it; nil if of all something is
-	// enrolled are the models that have their counters since this call
-	enrolled []enrolment
+	again   bool     // its rules are chosen for the second time
+	// newcomers are its models that are new; nil if none are
+	newcomers *newcomers
 
 	reservation store.Reservation
 	actual      []int64 // by rule, what is settled
@@ -101,14 +102,14 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	e := newEntry(l, who.set.usual())
 	defer func() {
 		if admitted == nil {
-			e.enrol(false)
+			e.leave(false, nil)
 		}
 	}()
 	known := l.known || who.consumer == meter.DefaultConsumer
 	entity := store.Entity{Instance: l.id, Consumer: who.consumer}
-	f, err = e.choose(r, call, who.set, entity, known)
-	if f != nil || err != nil {
-		return nil, f, err
+	e.reservation.Entity, e.reservation.Known = entity, known
+	if f = e.choose(r, call, who.set); f != nil {
+		return nil, f, nil
 	}
 	if len(e.rules) == 0 {
 		return nil, nil, nil // the operator lets it pass
@@ -128,7 +129,6 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	}
 	e.quote, e.media = w.quote, w.media
 	takes := e.takes(call, &w)
-	e.results = slices.Grow(e.results, len(takes))[:len(takes)]
 
 	leases := l.app.Leases()
 	res := &e.reservation
@@ -138,6 +138,23 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 		Strict: l.config.Mode == Strict,
 		Takes:  takes, Lease: leases.Lease(),
 	}
+	if e.newcomers.unasked() {
+		if e.refused() {
+			return nil, e.refusedAs(call, takes, &w), nil
+		}
+		if err := e.enroll(r.Context()); err != nil {
+			return nil, nil, err
+		}
+		if e.newcomers.sharing() {
+			e.again = true
+			if f = e.choose(r, call, who.set); f != nil {
+				return nil, f, nil
+			}
+			takes = e.takes(call, &w)
+			res.Takes = takes
+		}
+	}
+	e.results = slices.Grow(e.results, len(takes))[:len(takes)]
 	start := time.Now()
 	e.ticket, err = l.app.Counters().Reserve(r.Context(), res, e.results)
 	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
@@ -145,11 +162,11 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 		return nil, nil, err
 	}
 	e.look(r, who.consumer)
+	if e.ticket == nil {
+		return nil, e.refusedAs(call, takes, &w), nil
+	}
 	if l.shadowed(e) {
 		call.Shadowed(l.id)
-	}
-	if e.ticket == nil {
-		return nil, l.violated(e, takes, &w), nil
 	}
 	for i := range e.ticket.Lines {
 		if e.ticket.Lines[i].Held > 0 {
@@ -168,17 +185,37 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	return e, nil, nil
 }
 
+// refused tells whether the call is known to be refused, whatever the counters of its new
+// models are: nobody is asked for those then.
+func (e *entry) refused() bool {
+	e.results = slices.Grow(e.results, len(e.rules))[:len(e.rules)]
+	if !store.Refuses(e.l.app.Counters(), &e.reservation, e.results) {
+		return false
+	}
+	for i := range e.results {
+		if e.results[i].Unknown {
+			e.idles(i)
+		}
+	}
+	return true
+}
+
+// refusedAs is the answer to a call that does not fit.
+func (e *entry) refusedAs(call *meter.Call, takes []store.Take, w *wants) *Refusal {
+	if e.l.shadowed(e) {
+		call.Shadowed(e.l.id)
+	}
+	return e.l.violated(e, takes, w)
+}
+
 // takes is what the call wants of the rules that were chosen.
 func (e *entry) takes(call *meter.Call, w *wants) []store.Take {
 	takes := e.reservation.Takes[:0]
-	e.free = uncounted(call)
+	e.free, e.idle = uncounted(call), nil
 	for i, ru := range e.rules {
 		switch {
 		case ru.unit.Media() && w.media.of(ru.unit) == 0:
-			if e.idle == nil {
-				e.idle = make([]bool, len(e.rules))
-			}
-			e.idle[i] = true
+			e.idles(i)
 		case !ru.unit.Metered() || !e.free:
 			takes = append(takes, e.l.take(ru, w))
 			continue
@@ -187,6 +224,14 @@ func (e *entry) takes(call *meter.Call, w *wants) []store.Take {
 		takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: true})
 	}
 	return takes
+}
+
+// idles notes that nothing is asked of a rule, so that nothing is said of it either.
+func (e *entry) idles(i int) {
+	if e.idle == nil {
+		e.idle = make([]bool, len(e.rules))
+	}
+	e.idle[i] = true
 }
 
 // asks tells whether the call wants something of a rule that counts media.
@@ -243,24 +288,26 @@ func (e *entry) quotas(qs []quota) []quota {
 // Settle implements meter.Entry.
 func (e *entry) Settle(o *meter.Outcome) {
 	used := o.All()
-	e.enrol(true)
-	e.end(func(i int) int64 {
+	e.end(o.Status >= http.StatusOK && o.Status < http.StatusMultipleChoices, func(i int) int64 {
 		return e.amount(i, o, &used) - e.paid(i)
 	})
 }
 
 // Cancel implements meter.Entry.
 func (e *entry) Cancel() {
-	e.enrol(false)
-	e.end(func(int) int64 { return 0 })
+	e.end(false, func(int) int64 { return 0 })
 }
 
-func (e *entry) end(amount func(i int) int64) {
+// end settles the call. good is set if it was answered well.
+func (e *entry) end(good bool, amount func(i int) int64) {
 	e.watch.track.settle(1)
 	defer e.watch.track.settle(-1)
 	actual := e.actual[:0]
 	for i := range e.rules {
 		actual = append(actual, amount(i))
+	}
+	e.leave(good, actual)
+	for i := range e.rules {
 		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)
 	}
 	e.l.app.Leases().Settle(e.ticket, actual)

@@ -150,39 +150,42 @@ func writeQuotas(h http.Header, qs []quota, now time.Time) {
 		return
 	}
 
-	f := fields{text: make([]byte, 0, fieldsRoom)}
+	// The text is apart from the fields, which go into the header and so to the heap.
+	var room [fieldsRoom]byte
+	var f fields
+	b := room[:0]
 	reset := all.reset(now)
 	f.put(hPolicy, policyValue(all))
-	f.text = append(f.text, all.rule.fixed.prefix...)
-	f.text = all.rule.unit.appendField(f.text, all.left())
-	f.text = append(f.text, ";t="...)
-	f.text = strconv.AppendInt(f.text, reset, 10)
-	f.end(hRateLimit)
+	b = append(b, all.rule.fixed.prefix...)
+	b = all.rule.unit.appendField(b, all.left())
+	b = append(b, ";t="...)
+	b = strconv.AppendInt(b, reset, 10)
+	f.end(hRateLimit, len(b))
 	f.put(hLimit, limitValue(all))
-	f.text = all.rule.unit.appendNumber(f.text, all.left())
-	f.end(hRemaining)
-	f.text = strconv.AppendInt(f.text, reset, 10)
-	f.end(hReset)
+	b = all.rule.unit.appendNumber(b, all.left())
+	f.end(hRemaining, len(b))
+	b = strconv.AppendInt(b, reset, 10)
+	f.end(hReset, len(b))
 	if requests != nil {
 		f.put(hLimitRequests, limitValue(requests))
-		f.text = strconv.AppendInt(f.text, requests.left(), 10)
-		f.end(hRemainingRequests)
-		f.text = appendSpan(f.text, requests.result.ResetAt.Sub(now))
-		f.end(hResetRequests)
+		b = strconv.AppendInt(b, requests.left(), 10)
+		f.end(hRemainingRequests, len(b))
+		b = appendSpan(b, requests.result.ResetAt.Sub(now))
+		f.end(hResetRequests, len(b))
 	}
 	if tokens != nil {
 		f.put(hLimitTokens, limitValue(tokens))
-		f.text = strconv.AppendInt(f.text, tokens.left(), 10)
-		f.end(hRemainingTokens)
-		f.text = appendSpan(f.text, tokens.result.ResetAt.Sub(now))
-		f.end(hResetTokens)
+		b = strconv.AppendInt(b, tokens.left(), 10)
+		f.end(hRemainingTokens, len(b))
+		b = appendSpan(b, tokens.result.ResetAt.Sub(now))
+		f.end(hResetTokens, len(b))
 	}
 	if dollars != nil {
 		f.put(hLimitDollars, limitValue(dollars))
-		f.text = USD.appendNumber(f.text, dollars.left())
-		f.end(hRemainingDollars)
+		b = USD.appendNumber(b, dollars.left())
+		f.end(hRemainingDollars, len(b))
 	}
-	f.set(h)
+	f.set(h, string(b))
 }
 
 const (
@@ -197,7 +200,6 @@ const (
 // fields are header fields that are allocated together: the values that are made for this
 // answer stand one after the other in one text, and all have their slots in one slice.
 type fields struct {
-	text  []byte
 	names [fieldsMost]string
 	ends  [fieldsMost]int
 	n     int
@@ -211,16 +213,15 @@ func (f *fields) put(name, value string) {
 	f.m++
 }
 
-// end names the field whose value is what has been appended to the text since the last.
-func (f *fields) end(name string) {
-	f.names[f.n], f.ends[f.n] = name, len(f.text)
+// end names the field whose value is what the text has, up to an offset, since the last.
+func (f *fields) end(name string, end int) {
+	f.names[f.n], f.ends[f.n] = name, end
 	f.n++
 }
 
 // set sets all of them. The capacity of each equals its length, so that adding to one
 // copies.
-func (f *fields) set(h http.Header) {
-	text := string(f.text)
+func (f *fields) set(h http.Header, text string) {
 	values := make([]string, 0, f.n+f.m)
 	slot := func(value string) []string {
 		values = append(values, value)
@@ -286,10 +287,17 @@ func appendSpan(b []byte, d time.Duration) []byte {
 
 // dropProviders deletes the fields by which providers tell their own limits.
 func dropProviders(h http.Header) {
-	delete(h, hRateLimit)
 	for name := range h {
-		if strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit-") ||
-			strings.HasPrefix(name, "Anthropic-Ratelimit-") {
+		var of bool
+		switch name[0] {
+		case 'X':
+			of = strings.HasPrefix(name, "X-Ratelimit-")
+		case 'R':
+			of = name == hRateLimit || strings.HasPrefix(name, "Ratelimit-")
+		case 'A':
+			of = strings.HasPrefix(name, "Anthropic-Ratelimit-")
+		}
+		if of {
 			delete(h, name)
 		}
 	}

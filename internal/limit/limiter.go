@@ -150,7 +150,7 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err != nil {
 		return l.deny(w, r, call, next, l.unavailable(err))
 	}
-	Strip(r, call)
+	call.Strip(r)
 	f, err := l.inspect(r, call)
 	if err != nil {
 		call.Refused(r, l.id)
@@ -192,12 +192,6 @@ func (l *Limiter) inspect(r *http.Request, call *meter.Call) (*Refusal, error) {
 		call.Seek(l.fields)
 	}
 	return nil, nil
-}
-
-// Strip takes out of a request what could make another call of it upstream.
-func Strip(r *http.Request, call *meter.Call) {
-	usage.StripMethodOverride(r.Header)
-	call.Endpoint.StripUpgrade(r.Header)
 }
 
 // Inspect reads what a request asks for. An error is not the client's doing.

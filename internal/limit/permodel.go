@@ -1,22 +1,20 @@
 package limit
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
 	"unique"
 
-	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // Models that are counted apart need a bound, for clients choose their names. The store
 // keeps it: beside a consumer's counters stand one for each name, which goes up to 1, and
-// one for all of them, which goes up to modelsMost. A name that is new is charged to both
-// at once or to neither, so that all replicas agree on which names there are, and a name
+// one for all of them, which goes up to modelsMost. A name that is new takes both at once
+// or neither, so that all replicas agree on which names there are, and a name
 // that comes too late leaves nothing behind. Neither does the name of a call that is
-// refused, here or further in.
+// refused, here or further in, or of one that nothing came of: see place.
 
 const (
 	// modelsMost is how many models a consumer has counters for, beside those that the
@@ -51,73 +49,31 @@ type slot struct {
 }
 
 // slot finds the counters of a model; normal is its name and exact the one that the
-// config gives it, if it does.
-func (e *entry) slot(ctx context.Context, of store.Entity, known bool, normal, exact string) (slot, error) {
+// config gives it, if it does. A name that is new is taken to have its own until the store
+// has said so; see enroll.
+func (e *entry) slot(of store.Entity, normal, exact string) slot {
 	switch {
 	case exact != "":
-		return slot{model: exact}, nil
+		return slot{model: exact}
 	case normal == "":
-		return slot{other: true}, nil // of calls that name no model
+		return slot{other: true} // of calls that name no model
 	}
 	name := unique.Make(bounded(normal)).Value() // which must not keep a request alive
-	c := acquainted.of(of)
-	now := time.Now()
-	if own, ok := c.knows(name, now); ok {
-		return slot{model: name, other: !own}, nil
+	if n := e.newcomers.find(name); n != nil {
+		return slot{model: name, other: !n.own}
 	}
-	t, results, err := e.l.enroll(ctx, of, known, name)
-	if err != nil {
-		return slot{}, err
-	}
-	own := t != nil || results[1].Used > 0
-	if own {
-		c.meet(name, results[1].ResetAt)
-	} else {
-		c.miss(name, now, results[0].ResetAt)
-	}
-	if t != nil {
-		e.enrolled = append(e.enrolled, enrolment{name, t, c})
-	}
-	return slot{model: name, other: !own}, nil
-}
-
-// enroll asks the store for counters of its own for a model. The results are those of all
-// names and of this one; there is a ticket if it is new.
-func (l *Limiter) enroll(ctx context.Context, e store.Entity, known bool, name string) (*store.Ticket, []store.Result, error) {
-	one := &store.Rule{ID: "model " + name, Window: namesWindow}
-	res := store.Reservation{
-		Entity: e, Known: known, Lease: l.app.Leases().Lease(),
-		Takes: []store.Take{
-			{Rule: allNames, Limit: modelsMost, Need: 1, Charge: 1},
-			{Rule: one, Limit: 1, Need: 1, Charge: 1},
-		},
-	}
-	results := make([]store.Result, len(res.Takes))
-	start := time.Now()
-	t, err := l.app.Counters().Reserve(ctx, &res, results)
-	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
-	return t, results, err
-}
-
-// enrolment is a model that had no counters of its own before this call.
-type enrolment struct {
-	model  string
-	ticket *store.Ticket
-	in     *acquaintance
-}
-
-// enrol lets the models that are new keep their counters, or takes them back: a call that
-// is refused costs nothing, no place for a name either.
-func (e *entry) enrol(keep bool) {
-	for _, n := range e.enrolled {
-		if keep {
-			e.l.app.Leases().Settle(n.ticket, []int64{1, 1})
-			continue
+	own, ok, p := acquainted.of(of).join(name, time.Now())
+	switch {
+	case p != nil:
+		nc := e.come()
+		nc.named = append(nc.named, newcomer{model: name, own: true, place: p})
+	case !ok:
+		if nc := e.come(); !slices.Contains(nc.fresh, name) {
+			nc.fresh = append(nc.fresh, name)
 		}
-		n.in.forget(n.model)
-		e.l.app.Leases().Settle(n.ticket, []int64{0, 0})
+		return slot{model: name}
 	}
-	e.enrolled = nil
+	return slot{model: name, other: !own}
 }
 
 // ownMost is how many models a block has rules ready for, at least.
@@ -137,7 +93,7 @@ func (b *block) rulesFor(s slot) []*rule {
 	rules := make([]*rule, len(b.rules))
 	for i, ru := range b.rules {
 		own, counter := *ru, *ru.store
-		own.model = s.model
+		own.model, own.others = s.model, s.other
 		if s.other {
 			counter.ID += "~"
 		} else {
@@ -161,7 +117,8 @@ type acquaintance struct {
 // store says so again.
 type enrolled struct {
 	model string
-	until int64 // Unix milliseconds
+	until int64  // Unix milliseconds
+	place *place // nil once it is there to stay
 }
 
 // missFor is how long a model that came too late is known to share counters. A place
@@ -182,14 +139,6 @@ func (c *acquaintance) knows(model string, now time.Time) (own, ok bool) {
 	return own, own || len(c.named) >= modelsMost || slices.ContainsFunc(c.shared, is)
 }
 
-func (c *acquaintance) meet(model string, until time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.named, func(n enrolled) bool { return n.model == model }) {
-		c.named = append(c.named, enrolled{model, until.UnixMilli()})
-	}
-}
-
 // miss notes that a model came too late for counters of its own, which begin anew at reset.
 // No more are remembered than may have their own: a client can send any number of names.
 func (c *acquaintance) miss(model string, now, reset time.Time) {
@@ -203,13 +152,7 @@ func (c *acquaintance) miss(model string, now, reset time.Time) {
 	if len(c.shared) >= modelsMost {
 		c.shared = slices.Delete(c.shared, 0, 1)
 	}
-	c.shared = append(c.shared, enrolled{model, until.UnixMilli()})
-}
-
-func (c *acquaintance) forget(model string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.named = slices.DeleteFunc(c.named, func(n enrolled) bool { return n.model == model })
+	c.shared = append(c.shared, enrolled{model: model, until: until.UnixMilli()})
 }
 
 // models are the names that have counters of their own.

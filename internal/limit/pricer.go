@@ -30,7 +30,7 @@ func (l *Limiter) upstream() string {
 // known, by what is ahead of a handler; nil is not known. own prices calls for which no
 // handler further in has the last word.
 func Foresee(ahead *llmapp.Ahead, own meter.Pricer) (p meter.Pricer, host string) {
-	var ps candidates
+	var ps []meter.Pricer
 	switch {
 	case ahead == nil:
 		return own, ""
@@ -42,16 +42,16 @@ func Foresee(ahead *llmapp.Ahead, own meter.Pricer) (p meter.Pricer, host string
 		ps = append(slices.Clone(ahead.Pricers), own)
 	}
 	if ahead.Upstream == "" && len(ahead.Upstreams) > 1 {
-		ps = ps.towards(ahead.Upstreams)
+		ps = towardsEach(ps, ahead.Upstreams)
 	}
 	if len(ps) == 1 {
 		return ps[0], ahead.Upstream
 	}
-	return ps, ahead.Upstream
+	return &candidates{ps}, ahead.Upstream
 }
 
-// towards are the pricers of calls that may come to any of several hosts.
-func (ps candidates) towards(hosts []string) (all candidates) {
+// towardsEach are the pricers of calls that may come to any of several hosts.
+func towardsEach(ps []meter.Pricer, hosts []string) (all []meter.Pricer) {
 	for _, each := range ps {
 		for _, h := range hosts {
 			all = append(all, towards{each, h})
@@ -98,12 +98,12 @@ func (l *Limiter) LookAhead(a llmapp.Ahead) { l.ahead.Store(&a) }
 
 // candidates are pricers of which it is not known yet which will price a call. A call is
 // taken for the dearest that it may be, and for one that has a price if any has one.
-type candidates []meter.Pricer
+type candidates struct{ all []meter.Pricer }
 
 // Price implements meter.Pricer.
-func (ps candidates) Price(p *meter.Priced) (usd money.USD, status meter.CostStatus) {
+func (ps *candidates) Price(p *meter.Priced) (usd money.USD, status meter.CostStatus) {
 	status = meter.CostUnpriced
-	for _, each := range ps {
+	for _, each := range ps.all {
 		if m, s := each.Price(p); s != meter.CostUnpriced && (status == meter.CostUnpriced || m > usd) {
 			usd, status = m, s
 		}
@@ -112,8 +112,8 @@ func (ps candidates) Price(p *meter.Priced) (usd money.USD, status meter.CostSta
 }
 
 // Expect implements meter.Pricer.
-func (ps candidates) Expect(p *meter.Priced, input, output int64) (usd money.USD, ok bool) {
-	for _, each := range ps {
+func (ps *candidates) Expect(p *meter.Priced, input, output int64) (usd money.USD, ok bool) {
+	for _, each := range ps.all {
 		if m, known := each.Expect(p, input, output); known {
 			usd, ok = max(usd, m), true
 		}
@@ -122,8 +122,8 @@ func (ps candidates) Expect(p *meter.Priced, input, output int64) (usd money.USD
 }
 
 // Worst implements meter.Pricer.
-func (ps candidates) Worst(p *meter.Priced, input, output int64) (most money.USD, ok bool) {
-	for _, each := range ps {
+func (ps *candidates) Worst(p *meter.Priced, input, output int64) (most money.USD, ok bool) {
+	for _, each := range ps.all {
 		if m, known := each.Worst(p, input, output); known {
 			most, ok = max(most, m), true
 		}
@@ -132,13 +132,13 @@ func (ps candidates) Worst(p *meter.Priced, input, output int64) (most money.USD
 }
 
 // Denies implements meter.Pricer: a call is let pass if one of them would do so.
-func (ps candidates) Denies(budget bool) bool {
-	return !slices.ContainsFunc(ps, func(each meter.Pricer) bool { return !each.Denies(budget) })
+func (ps *candidates) Denies(budget bool) bool {
+	return !slices.ContainsFunc(ps.all, func(each meter.Pricer) bool { return !each.Denies(budget) })
 }
 
 // Presume implements meter.Presumer.
-func (ps candidates) Presume(p *meter.Priced, input, output int64) (usd money.USD) {
-	for _, each := range ps {
+func (ps *candidates) Presume(p *meter.Priced, input, output int64) (usd money.USD) {
+	for _, each := range ps.all {
 		if each, ok := each.(meter.Presumer); ok {
 			usd = max(usd, each.Presume(p, input, output))
 		}
@@ -148,7 +148,7 @@ func (ps candidates) Presume(p *meter.Priced, input, output int64) (usd money.US
 
 // Interface guards
 var (
-	_ meter.Pricer   = candidates(nil)
-	_ meter.Presumer = candidates(nil)
+	_ meter.Pricer   = (*candidates)(nil)
+	_ meter.Presumer = (*candidates)(nil)
 	_ meter.Presumer = towards{}
 )

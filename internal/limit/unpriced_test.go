@@ -28,25 +28,25 @@ func TestWhatACallWithoutAPriceUsedIsCharged(t *testing.T) {
 	}{
 		{
 			"reported, at the price it was admitted by",
-			candidates{knows, lax},
+			&candidates{[]meter.Pricer{knows, lax}},
 			meter.Outcome{Usage: million, Source: meter.SourceReported},
 			(askTokens + 2*1024) * mill, (20 + 2_000_000) * mill,
 		},
 		{
 			"reported to be less than expected",
-			candidates{knows, lax},
+			&candidates{[]meter.Pricer{knows, lax}},
 			meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceReported},
 			(askTokens + 2*1024) * mill, 3 * mill,
 		},
 		{
 			"estimated, no less than expected",
-			candidates{knows, lax},
+			&candidates{[]meter.Pricer{knows, lax}},
 			meter.Outcome{Usage: usage.Usage{Input: 1, Output: 1}, Source: meter.SourceEstimated},
 			(askTokens + 2*1024) * mill, (askTokens + 2*1024) * mill,
 		},
 		{
 			"presumed",
-			candidates{lax, &guessing{}},
+			&candidates{[]meter.Pricer{lax, &guessing{}}},
 			meter.Outcome{Usage: usage.Usage{Input: 20, Output: 77_500}, Source: meter.SourceEstimated},
 			(askTokens + 1024) * money.Dollar / 100, 77_520 * money.Dollar / 100,
 		},

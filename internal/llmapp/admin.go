@@ -204,8 +204,7 @@ func (*Admin) limits(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	kind, _, _ := strings.Cut(a.store.Key(), " ") // what follows tells stores of a kind apart
-	answer := limitsAnswer{Store: kind, Remote: remoteStatusOf(a.shared.counters), Limits: []limitEntry{}}
+	answer := limitsAnswer{Store: a.StoreKind(), Remote: remoteStatusOf(a.shared.counters), Limits: []limitEntry{}}
 	for _, in := range a.list() {
 		e := limitEntry{
 			Instance: in.ID(), Directive: in.Directive(), Shared: in.Shared(),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -367,6 +368,12 @@ func (a *App) KeepsKeys() bool {
 
 // StoreKey is the same for configs whose counters and keys are the same.
 func (a *App) StoreKey() string { return a.store.Key() }
+
+// StoreKind is the name of the store's module: `memory`, `redis`.
+func (a *App) StoreKind() string {
+	kind, _, _ := strings.Cut(a.store.Key(), " ") // what follows tells stores of a kind apart
+	return kind
+}
 
 // CountsKey is the same for configs whose stores are of the same counts and keys, though
 // they may reach them in another way.

@@ -175,27 +175,36 @@ func (r *Redis) Provision(caddy.Context) error {
 
 // check is for what is wrong whatever placeholders say.
 func (r *Redis) check() (err error) {
-	switch {
-	case r.Cluster && r.Sentinel != "":
-		return errors.New("cluster and sentinel exclude each other")
-	case r.Cluster && r.DB != 0:
-		return fmt.Errorf("db %d: a cluster has only database 0", r.DB)
-	case r.DB < 0:
-		return fmt.Errorf("db %d must not be less than zero", r.DB)
-	case len(r.Addresses) > 1 && !r.Cluster && r.Sentinel == "":
-		return errors.New("several addresses are those of a cluster or of sentinels; add `cluster` or `sentinel <master>`")
-	case r.Sentinel == "" && (r.SentinelUsername != "" || r.SentinelPassword != ""):
-		return errors.New("sentinel_username and sentinel_password need `sentinel <master>`")
-	case r.checkTimeout() != nil:
-		return r.checkTimeout()
-	case r.Replicas < 0:
-		return fmt.Errorf("replicas %d must be greater than zero", r.Replicas)
-	}
-	if r.OnOutage != "" {
+	if _, err = r.wrong(); err == nil && r.OnOutage != "" {
 		r.policy, err = outage.ParsePolicy(r.OnOutage)
 	}
 	return err
 }
+
+// wrong returns the option that does not go with the others, or is wrong by itself.
+func (r *Redis) wrong() (option string, err error) {
+	switch {
+	case r.Cluster && r.Sentinel != "":
+		return "cluster", errors.New("cluster and sentinel exclude each other")
+	case r.Cluster && r.DB != 0:
+		return "db", fmt.Errorf("db %d: a cluster has only database 0", r.DB)
+	case r.DB < 0:
+		return "db", fmt.Errorf("db %d must not be less than zero", r.DB)
+	case len(r.Addresses) > 1 && !r.Cluster && r.Sentinel == "":
+		return "address", errors.New("several addresses are those of a cluster or of sentinels; add `cluster` or `sentinel <master>`")
+	case r.Sentinel == "" && r.SentinelUsername != "":
+		return "sentinel_username", errSentinel
+	case r.Sentinel == "" && r.SentinelPassword != "":
+		return "sentinel_password", errSentinel
+	case r.checkTimeout() != nil:
+		return "timeout", r.checkTimeout()
+	case r.Replicas < 0:
+		return "replicas", fmt.Errorf("replicas %d must be greater than zero", r.Replicas)
+	}
+	return "", nil
+}
+
+var errSentinel = errors.New("sentinel_username and sentinel_password need `sentinel <master>`")
 
 func (r *Redis) checkTimeout() error {
 	if t := time.Duration(r.Timeout); t != 0 && (t < time.Millisecond || t > time.Minute) {

@@ -2,6 +2,7 @@ package llmapp
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -38,17 +39,25 @@ func (r *Redis) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	seen := make(map[string]bool)
+	lines := make(map[string]caddyfile.Dispenser) // where each stands, the last of several
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		word := d.Val()
 		if seen[word] && word != "address" {
 			return d.Errf("%s already specified", word)
 		}
-		seen[word] = true
+		seen[word], lines[word] = true, *d
+		if word == "sentinel" {
+			lines["cluster"] = *d // which it excludes: the later one is wrong
+		}
 		if err := r.unmarshalOption(d, word); err != nil {
 			return err
 		}
 	}
-	return wrap(d, r.check())
+	word, err := r.wrong()
+	if at, ok := lines[word]; ok {
+		d = &at
+	}
+	return wrap(d, err)
 }
 
 func (r *Redis) unmarshalOption(d *caddyfile.Dispenser, word string) error {
@@ -59,6 +68,14 @@ func (r *Redis) unmarshalOption(d *caddyfile.Dispenser, word string) error {
 			return d.ArgErr()
 		}
 		r.Addresses = append(r.Addresses, addresses...)
+		for _, a := range addresses {
+			if strings.Contains(a, "{") {
+				continue // a placeholder, whose value is checked when it is known
+			}
+			if _, err := hostPort(a, redisPort); err != nil {
+				return d.WrapErr(err)
+			}
+		}
 		return nil
 	case "cluster":
 		if d.NextArg() {

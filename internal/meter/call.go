@@ -19,6 +19,7 @@ type Call struct {
 
 	m          *Meter
 	route      route
+	stripped   bool
 	inspected  bool
 	inspectErr error
 
@@ -42,6 +43,7 @@ type Call struct {
 	entries   []Entry
 	fields    []*usage.Fields // what is sought in the answer besides
 	repl      *caddy.Replacer // knows which upstream was called; nil outside of Caddy
+	window    *window         // of the placeholders of the request; nil until it passes, or outside of Caddy
 	pricer    Pricer          // nil if no handler has brought one
 	byDefault Pricer          // what prices where none has
 	refusedBy string
@@ -53,7 +55,8 @@ type Call struct {
 	own      tap
 	ownDrain drain
 	result   Outcome
-	priced   Priced
+	foreseen foresight
+	priced   Priced    // as it was asked for, or in the end as it was made
 	line     *logEntry // nil until it is logged
 	entryOf  [4]Entry
 }
@@ -70,6 +73,16 @@ type Entry interface {
 	// Cancel ends the entry of a call that another limiter refused: it is as if the
 	// call had never been made.
 	Cancel()
+}
+
+// Strip takes out of the request what could make another call of it upstream. It does so
+// once: what handlers put there afterwards is the operator's will.
+func (c *Call) Strip(r *http.Request) {
+	if !c.stripped {
+		c.stripped = true
+		usage.StripMethodOverride(r.Header)
+		c.Endpoint.StripUpgrade(r.Header)
+	}
 }
 
 // Inspect reads what the request asks for; the body is read whole, and put back

@@ -164,10 +164,10 @@ func (d *drain) Done() <-chan struct{} { return d.now().Done() }
 // Err implements context.Context.
 func (d *drain) Err() error { return d.now().Err() }
 
-// Value implements context.Context. What package context keeps for itself in there is
-// that of the context whose end counts.
+// Value implements context.Context. What package context keeps for itself in there, under
+// a pointer to an int, is that of the context whose end counts.
 func (d *drain) Value(key any) any {
-	if d.working() {
+	if _, own := key.(*int); own && d.working() {
 		if v := d.work.Value(key); v != nil {
 			return v
 		}

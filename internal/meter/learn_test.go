@@ -121,14 +121,14 @@ func TestWeightIsTheSumOfTheBuckets(t *testing.T) {
 
 func TestTypicalUseNeedsEnoughCalls(t *testing.T) {
 	m := New()
-	c := &Call{m: m, Request: &usage.Request{Model: "m", Choices: 1}}
+	next := func() *Call { return &Call{m: m, Request: &usage.Request{Model: "m", Choices: 1}} }
 	for n := range learnEnough {
-		if in, out, total := c.Typical(); in != unlearned || out != unlearned || total != unlearned {
+		if in, out, total := next().Typical(); in != unlearned || out != unlearned || total != unlearned {
 			t.Fatalf("after %d calls: %d, %d, %d", n, in, out, total)
 		}
 		m.learned.add(subject{model: "m"}, &usage.Usage{Input: 3000, Output: 100}, 0)
 	}
-	in, out, total := c.Typical()
+	in, out, total := next().Typical()
 	if in != top(bucketOf(3000)) || out != top(bucketOf(100)) || total != top(bucketOf(3100)) {
 		t.Errorf("got %d, %d, %d", in, out, total)
 	}
@@ -257,5 +257,27 @@ func TestEstimatesAreCorrectedByHowTheyTurnOut(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+// All limiters on the way of a call are told the same, and it is charged no other estimate
+// than what was held for it, whatever has been learned meanwhile.
+func TestWhatIsExpectedOfACallStaysTheSame(t *testing.T) {
+	m := New()
+	c := &Call{m: m, Request: &usage.Request{Model: "m", Choices: 1}}
+	before, _, _ := c.Typical()
+	for range learnEnough {
+		m.learned.add(subject{model: "m"}, &usage.Usage{Input: 3000, Output: 100}, 0)
+	}
+	if in, _, _ := c.Typical(); in != before {
+		t.Errorf("got %d, and %d before", in, before)
+	}
+	c.attempts.routed = &usage.Request{Model: "other", Choices: 1}
+	m.learned.add(subject{model: "other"}, &usage.Usage{Input: 3000, Output: 100}, 0)
+	for range learnEnough {
+		m.learned.add(subject{model: "other"}, &usage.Usage{Input: 9, Output: 9}, 0)
+	}
+	if in, _, _ := c.Typical(); in == before {
+		t.Errorf("another model is expected to use %d, too", in)
 	}
 }

@@ -115,7 +115,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 		c.Endpoint.Class = usage.Upgrade // there is no connection of its own, or more than it
 	}
 	if ok {
-		c.sent, c.encoding, c.put = before.sent, before.encoding, before.put
+		c.sent, c.encoding, c.put, c.window = before.sent, before.encoding, before.put, before.window
 	}
 	caddyhttp.SetVar(r.Context(), callVar, c)
 	return c

@@ -176,7 +176,7 @@ func (c *Call) shown() int64 {
 // calls like it usually have where more belongs to it. The request must have been
 // inspected.
 func (c *Call) ExpectedInput() int64 {
-	n := c.m.learned.of(c.subject()).corrected(c.Request.PromptTokens())
+	n := c.foresee().prompt
 	if c.Request.External {
 		in, _, _ := c.Typical()
 		n = max(n, in)
@@ -195,8 +195,7 @@ func (c *Call) ExpectedOutput() int64 {
 	case c.speaks():
 		return spokenTokens(c.Request)
 	}
-	_, n, _, _ := c.m.learned.of(c.subject()).expected()
-	n = max(n, leastExpected)
+	n := max(c.foresee().output, leastExpected)
 	if most := c.Request.OutputCap(); most > 0 {
 		n = min(n, most)
 	}
@@ -206,9 +205,9 @@ func (c *Call) ExpectedOutput() int64 {
 // Typical is what calls of the model on this route use, in tokens: what 95 of 100 stay under,
 // whatever this call asks for.
 func (c *Call) Typical() (input, output, total int64) {
-	input, output, total, ok := c.m.learned.of(c.subject()).expected()
-	if !ok {
+	f := c.foresee()
+	if !f.learned {
 		return unlearned, unlearned, unlearned
 	}
-	return input, output, total
+	return f.input, f.output, f.total
 }

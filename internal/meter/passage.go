@@ -50,7 +50,8 @@ func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request)
 	p := &Passage{Context: ctx, from: r, answer: w, url: *r.URL}
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if outer, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-		p.window = windowOf(outer, vars)
+		c.see(outer)
+		p.window = c.window
 		// Caddy's own placeholders of a request are bound to where it is. No others that
 		// are prepared for requests are of use: they would be made once more.
 		p.to = *r.WithContext(context.Background())
@@ -61,11 +62,7 @@ func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request)
 	}
 	if vars != nil {
 		p.vars = make(map[string]any, len(vars))
-		for name, v := range vars {
-			if name != windowVar {
-				p.vars[name] = v
-			}
-		}
+		maps.Copy(p.vars, vars)
 	}
 	p.to = *r.WithContext(p)
 	p.to.URL = &p.url
@@ -134,8 +131,7 @@ func (p *Passage) Join() {
 		maps.Copy(groups, p.groups)
 	}
 	*r.URL = *to.URL
-	clear(r.Header) // others hold the map
-	maps.Copy(r.Header, to.Header)
+	replace(r.Header, to.Header)
 	r.Method, r.Host, r.RequestURI = to.Method, to.Host, to.RequestURI
 	r.Body, r.GetBody = to.Body, to.GetBody
 	r.ContentLength, r.TransferEncoding = to.ContentLength, to.TransferEncoding
@@ -155,14 +151,10 @@ type window struct {
 	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
 }
 
-// windowVar is the variable in which a request carries its window.
-const windowVar = "llm.window"
-
-// windowOf is the window of a request's placeholders, which have one however often it
-// passes.
-func windowOf(outer *caddy.Replacer, vars map[string]any) *window {
-	if w, ok := vars[windowVar].(*window); ok && w.outer == outer {
-		return w
+// see sets the window of a request's placeholders, which have one however often it passes.
+func (c *Call) see(outer *caddy.Replacer) {
+	if c.window != nil && c.window.outer == outer {
+		return
 	}
 	// The copy does not see inside, or each would look for what both do not know in the
 	// other. What is set later is in both.
@@ -173,10 +165,7 @@ func windowOf(outer *caddy.Replacer, vars map[string]any) *window {
 		}
 		return nil, false
 	})
-	if vars != nil {
-		vars[windowVar] = w
-	}
-	return w
+	c.window = w
 }
 
 // proxied are placeholders that reverse_proxy sets each time.

@@ -154,7 +154,7 @@ func (c *Call) price(o *Outcome) {
 		o.CostStatus = CostCalculated // nothing was used
 		return
 	}
-	c.priced = c.made()
+	c.priced, c.foreseen.priced = c.made(), false
 	q := &c.priced
 	asked := q.Usage
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms

@@ -2,16 +2,16 @@ package meter
 
 import "reflect"
 
-// publish makes variables what those behind are, but for the window, which each request has
-// of its own. It writes what differs, and nothing where nothing does.
+// publish makes variables what those behind are. It writes what differs, and nothing where
+// nothing does.
 func publish(vars, by map[string]any) {
 	for name := range vars {
-		if _, ok := by[name]; !ok && name != windowVar {
+		if _, ok := by[name]; !ok {
 			delete(vars, name)
 		}
 	}
 	for name, v := range by {
-		if old, ok := vars[name]; name != windowVar && (!ok || !identical(old, v)) {
+		if old, ok := vars[name]; !ok || !identical(old, v) {
 			vars[name] = v
 		}
 	}

@@ -1,8 +1,8 @@
 package meter
 
 import (
-	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
@@ -15,12 +15,19 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	// A limiter behind the refusal of another one: a route for errors has taken over,
 	// and the call goes on after all.
 	c.refusedBy = ""
-	if c.tap != nil {
-		if c.outlive(r) {
-			defer c.drain.end()
-		}
-		return next.ServeHTTP(w, r)
+	switch {
+	case c.tap == nil:
+		return c.serve(w, r, next)
+	case c.outlive(r):
+		defer c.drain.end()
 	}
+	return next.ServeHTTP(w, r)
+}
+
+// serve is Serve of the outermost handler. It is apart from those further in, which stand
+// between it and the end of a stream all the while: what they have on the stack, each call
+// has several times.
+func (c *Call) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	t := &c.own
 	t.ResponseWriter, t.call = w, c
 	c.tap = t
@@ -106,10 +113,18 @@ func (c *Call) gone(r *http.Request) bool {
 	return r.Context().Err() != nil
 }
 
-// replace keeps the map, which others hold.
+// replace keeps the map, which others hold, and writes only what differs.
 func replace(h, by http.Header) {
-	clear(h)
-	maps.Copy(h, by)
+	for name := range h {
+		if _, stays := by[name]; !stays {
+			delete(h, name)
+		}
+	}
+	for name, values := range by {
+		if has, ok := h[name]; !ok || !slices.Equal(has, values) {
+			h[name] = values
+		}
+	}
 }
 
 // end settles the call. It depends on neither the request's context nor the

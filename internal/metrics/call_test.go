@@ -31,6 +31,10 @@ func countAll(s *Set) {
 	s.StoreOp(Reserve, time.Millisecond, store.ErrUnavailable)
 	n := func() int64 { return 3 }
 	s.SetGauges(Gauges{Holds: n, Drains: n, BodyBytes: n, Entities: n, Pending: n, Outage: func() bool { return true }})
+	s.SetKeys(func() (KeysState, bool) {
+		return KeysState{Store: "redis", Known: 12, Age: 1500 * time.Millisecond}, true
+	})
+	s.KeysReread()
 	s.SetTable(func() Table { return Table{AsOf: time.Unix(1_800_000_000, 0), ActivatedAfter: 2} })
 }
 
@@ -55,6 +59,9 @@ func TestCallIsCountedByWhatItUsed(t *testing.T) {
 	expect(t, s, "llm_usage_source_total", map[string]float64{"source=reported": 1})
 	expect(t, s, "llm_cost_table_as_of_timestamp_seconds", map[string]float64{"": 1_800_000_000})
 	expect(t, s, "llm_store_outage", map[string]float64{"": 1})
+	expect(t, s, "llm_keys", map[string]float64{"store=redis": 12})
+	expect(t, s, "llm_keys_age_seconds", map[string]float64{"store=redis": 1.5})
+	expect(t, s, "llm_keys_rereads_total", map[string]float64{"": 1})
 }
 
 func TestCallByHowItEnded(t *testing.T) {
@@ -264,6 +271,7 @@ func TestGaugesOfWhatIsNotThereHaveNoSeries(t *testing.T) {
 	countAll(s)
 	s.SetGauges(Gauges{})
 	s.SetTable(nil)
+	s.SetKeys(func() (KeysState, bool) { return KeysState{}, false })
 	got := scrape(t, s)
 	for _, m := range all {
 		if m.kind == gauge && got[m.name] != nil {

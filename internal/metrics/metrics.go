@@ -35,6 +35,7 @@ type Set struct {
 	sources     *prometheus.CounterVec
 	seconds     *prometheus.HistogramVec
 	errors      *prometheus.CounterVec
+	rereads     *prometheus.CounterVec
 	vecs        []prometheus.Collector // all of the above
 
 	cost   *prometheus.Desc
@@ -49,6 +50,7 @@ type Set struct {
 	breaks    [len(breakerNames)][len(stateNames)]prometheus.Counter
 	stores    [len(ops)]prometheus.Observer
 	table     atomic.Pointer[func() Table]
+	keys      keys
 }
 
 // New returns a set in which nothing is counted yet.
@@ -58,16 +60,17 @@ func New() *Set {
 		approximate: approximateTotal.counters(),
 		refusals:    refusalsTotal.counters(), thresholds: thresholdsTotal.counters(), retries: retriesTotal.counters(), breakers: breakerChangesTotal.counters(), auth: authFailuresTotal.counters(),
 		expected: expectedTotal.counters(), reported: reportedTotal.counters(), sources: sourcesTotal.counters(),
-		errors: storeErrorsTotal.counters(),
+		errors: storeErrorsTotal.counters(), rereads: keysRereads.counters(),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: storeSeconds.name, Help: storeSeconds.help, Buckets: storeBuckets,
 		}, storeSeconds.labels),
-		cost: costTotal.desc(), gauges: newGauges(),
+		cost: costTotal.desc(), gauges: newGauges(), keys: newKeys(),
 	}
 	s.vecs = []prometheus.Collector{
 		s.requests, s.tokens, s.unpriced, s.approximate, s.refusals, s.thresholds, s.retries, s.breakers, s.auth,
-		s.expected, s.reported, s.sources, s.seconds, s.errors,
+		s.expected, s.reported, s.sources, s.seconds, s.errors, s.rereads,
 	}
+	s.keys.reread = s.rereads.WithLabelValues()
 	s.models.init(s)
 	s.consumers.init(s)
 	for i, name := range sources {
@@ -106,6 +109,7 @@ func (s *Set) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- s.cost
 	s.gauges.describe(ch)
+	s.keys.describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -115,6 +119,7 @@ func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	}
 	s.consumers.collect(ch, s.cost)
 	s.gauges.collect(ch, s.table.Load())
+	s.keys.collect(ch)
 }
 
 // child is a counter of a family whose labels come from the config. Unused parts are

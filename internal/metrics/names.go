@@ -36,6 +36,7 @@ const (
 	labelState    = "state"
 	labelSource   = "source"
 	labelOp       = "op"
+	labelStore    = "store"
 )
 
 var (
@@ -99,6 +100,21 @@ var (
 		"Requests that `api_key_auth` refused, by what was wrong with the key, or with the model it may use.",
 		[]string{labelReason},
 	}
+	keysKnown = metric{
+		"llm_keys", gauge,
+		"API keys of `keys_store` that this process knows, by the kind of their store. Absent without `keys_store`.",
+		[]string{labelStore},
+	}
+	keysAge = metric{
+		"llm_keys_age_seconds", gauge,
+		"How long ago this process last knew all keys of `keys_store` as the store had them: usually less than a second. A key that was revoked elsewhere since then still works.",
+		[]string{labelStore},
+	}
+	keysRereads = metric{
+		"llm_keys_rereads_total", counter,
+		"How often all keys of `keys_store` were read anew, since the store had lost changes.",
+		nil,
+	}
 	expectedTotal = metric{
 		"llm_estimate_expected_tokens_total", counter,
 		"Tokens that calls were expected to use before they began, of those that reported their use in the end.",
@@ -160,6 +176,7 @@ var (
 var all = []*metric{
 	&requestsTotal, &tokensTotal, &costTotal, &unpricedTotal, &approximateTotal, &tableAsOf, &activatedAfter,
 	&refusalsTotal, &thresholdsTotal, &retriesTotal, &breakerChangesTotal, &authFailuresTotal,
+	&keysKnown, &keysAge, &keysRereads,
 	&expectedTotal, &reportedTotal, &sourcesTotal,
 	&storeSeconds, &storeErrorsTotal, &storeOutage, &storePending, &storeEntities,
 	&holds, &drains, &bodyBytes,

@@ -73,6 +73,7 @@ const (
 	blank = 1 << iota
 	scalar
 	bracket
+	escapable // one that follows a backslash and stands for one byte
 )
 
 // class and kinds classify bytes; kinds gives the type of the value they begin.
@@ -82,6 +83,9 @@ var class, kinds = func() (class, kinds [256]byte) {
 	}
 	for _, c := range []byte("\"{}[]") {
 		class[c] |= bracket
+	}
+	for _, c := range []byte(`"\/bfnrt`) {
+		class[c] |= escapable
 	}
 	for c := range 256 {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'

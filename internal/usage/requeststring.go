@@ -8,13 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	reqLows  = 0x0101010101010101
-	reqHighs = 0x8080808080808080
-)
-
 // reqNear is how many bytes of a run are tested in place before the rest of it is
-// searched: most strings are short, most bytes are in long ones.
+// searched: most strings are short, and few runs without an escape are long.
 const reqNear = 128
 
 // str reads a string and returns what stands between its quotes and how many bytes
@@ -64,57 +59,68 @@ func (s *reqScanner) str() (raw []byte, size int, ok bool) {
 	}
 }
 
+// reqSpecial marks the high bit of the first byte of x that is a quote, a backslash or
+// a control character, and maybe of later ones; lower bits have no meaning.
+func reqSpecial(x uint64) uint64 {
+	// That bit turned, a quote follows the control characters.
+	y, e := x^ones*0x02, x^ones*'\\'
+	return (y-ones*0x21)&^y | (e-ones)&^e
+}
+
 // reqPlainRun returns where, from i on, the first quote, backslash or control
-// character stands, at most end. It tests eight bytes at a time.
+// character stands, at most end. It tests sixteen bytes at a time.
 func reqPlainRun(b []byte, i, end int) int {
-	for ; i+8 <= end; i += 8 {
-		x := binary.LittleEndian.Uint64(b[i:])
-		q, e := x^0x22*reqLows, x^0x5c*reqLows
-		// A byte's high bit is set where it is zero; a borrow can only set bits
-		// above the first true one, and only that one is used.
-		hit := ((q-reqLows)&^q | (e-reqLows)&^e | (x-0x20*reqLows)&^x) & reqHighs
-		if hit != 0 {
-			return i + bits.TrailingZeros64(hit)>>3
+	w := b[i:end]
+	for len(w) >= 16 {
+		low := reqSpecial(binary.LittleEndian.Uint64(w)) & highs
+		high := reqSpecial(binary.LittleEndian.Uint64(w[8:])) & highs
+		if low != 0 {
+			return end - len(w) + bits.TrailingZeros64(low)>>3
+		}
+		if high != 0 {
+			return end - len(w) + 8 + bits.TrailingZeros64(high)>>3
+		}
+		w = w[16:]
+	}
+	if len(w) >= 8 {
+		if hit := reqSpecial(binary.LittleEndian.Uint64(w)) & highs; hit != 0 {
+			return end - len(w) + bits.TrailingZeros64(hit)>>3
+		}
+		w = w[8:]
+	}
+	for j, c := range w {
+		if c == '"' || c == '\\' || c < 0x20 {
+			return end - len(w) + j
 		}
 	}
-	for ; i < end; i++ {
-		if c := b[i]; c == '"' || c == '\\' || c < 0x20 {
-			break
-		}
-	}
-	return i
+	return end
 }
 
 // reqControlRun is reqPlainRun where quotes and backslashes are known to be absent.
 func reqControlRun(b []byte, i, end int) int {
-	for ; i+32 <= end; i += 32 {
-		w := b[i : i+32]
+	w := b[i:end]
+	for len(w) >= 32 {
 		x0, x1 := binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:])
 		x2, x3 := binary.LittleEndian.Uint64(w[16:]), binary.LittleEndian.Uint64(w[24:])
-		if ((x0-0x20*reqLows)&^x0|(x1-0x20*reqLows)&^x1|(x2-0x20*reqLows)&^x2|(x3-0x20*reqLows)&^x3)&reqHighs != 0 {
+		if ((x0-0x20*ones)&^x0|(x1-0x20*ones)&^x1|(x2-0x20*ones)&^x2|(x3-0x20*ones)&^x3)&highs != 0 {
 			break
 		}
+		w = w[32:]
 	}
-	return reqPlainRun(b, i, end)
+	return reqPlainRun(b, end-len(w), end)
 }
 
 // reqEscape returns how long the escape at the start of b is, 0 if it is none, and
 // how many bytes decoding saves. A surrogate without its half decodes as U+FFFD.
 func reqEscape(b []byte) (n, less int) {
-	if len(b) < 2 {
+	if len(b) > 1 && class[b[1]]&escapable != 0 {
+		return 2, 1
+	}
+	r, n := reqRune(b)
+	if n == 0 {
 		return 0, 0
 	}
-	switch b[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2, 1
-	case 'u':
-		r, n := reqRune(b)
-		if n == 0 {
-			return 0, 0
-		}
-		return n, n - utf8.RuneLen(r)
-	}
-	return 0, 0
+	return n, n - utf8.RuneLen(r)
 }
 
 // reqRune decodes \uXXXX, or two that make a pair; n is 0 if b is no such escape.

@@ -97,6 +97,9 @@ const changed = () => document.dispatchEvent(new Event('changed'));
 function issue() {
 	const text = (more) => h('input', { autocomplete: 'off', spellcheck: 'false', ...more });
 	const application = text(), group = text(), models = text({ placeholder: 'gpt-* claude-*' }), expires = h('input', { type: 'date' });
+	const anew = h('input', { type: 'checkbox' });
+	const lost = h('div', { class: 'check', hidden: true }, field('Begin anew with this key', anew,
+		'The store has lost its keys. Those that gateways remember work on for a while, and again for good if the store is restored. A key that is issued now ends them all at once, on all replicas.'));
 	ask({
 		title: 'New key',
 		body: [
@@ -104,6 +107,7 @@ function issue() {
 			field('Group', group, 'May be empty.'),
 			field('Models', models, 'Names or globs that the key may use, with spaces between. Empty for all.'),
 			field('Expires', expires, 'At 00:00 UTC of that day. Empty for never.'),
+			lost,
 		],
 		yes: 'Issue key',
 		act: async () => {
@@ -113,6 +117,10 @@ function issue() {
 				...(group.value.trim() && { group: group.value.trim() }),
 				...(globs.length && { models: globs }),
 				...(expires.value && { expires: expires.value }),
+				...(anew.checked && { anew: true }),
+			}).catch((e) => {
+				lost.hidden = !(e.status === 503 && e.message.includes('"anew"'));
+				throw lost.hidden ? e : new Error('No key is issued: the store has lost all keys. Restore it, or begin anew.');
 			});
 			changed();
 			tell('The new key', k);
@@ -121,18 +129,38 @@ function issue() {
 	application.focus();
 }
 
+// rotate gives a key another secret. It has two at most, so where two work already it is
+// asked which of them ends.
 function rotate(k) {
-	const grace = h('select', {}, [['0s', 'not at all: the old secret ends now'], ['1h', 'for an hour'], ['24h', 'for a day'], ['168h', 'for a week']]
+	const grace = h('select', {}, [['0s', 'not at all: it ends now'], ['1h', 'for an hour'], ['24h', 'for a day'], ['168h', 'for a week']]
 		.map(([value, label]) => h('option', { value, selected: value === '24h' }, label)));
+	const end = h('select', {}, h('option', { value: 'previous' }, 'the older one'), h('option', { value: 'current' }, 'the newer one'));
+	const why = h('p', {});
+	const two = h('div', {}, why, field('The secret that ends now', end, 'The newer one only if nobody got it, as when the answer to the last rotation was lost.'));
+	const offer = () => {
+		two.hidden = !k.previous_until || grace.value === '0s'; // then all end
+		why.textContent = two.hidden ? '' : `Two secrets work already, the older one until ${day(k.previous_until)}. A key has two at most, the new one included.`;
+	};
+	grace.addEventListener('change', offer);
+	offer();
 	ask({
 		title: 'Rotate ' + k.id,
 		body: [
 			h('p', {}, 'The key gets a new secret. What it has used stays counted.'),
 			field('The old secret works on', grace),
+			two,
 		],
 		yes: 'Rotate',
 		act: async () => {
-			const got = await api.rotateKey(k.id, grace.value);
+			const got = await api.rotateKey(k.id, grace.value, two.hidden ? null : end.value).catch(async (e) => {
+				if (e.status !== 409) throw e;
+				await refresh(new AbortController().signal);
+				const now = keys.find((other) => other.id === k.id);
+				if (!now?.previous_until || k.previous_until === now.previous_until) throw e;
+				k = now;
+				offer();
+				throw new Error('Somebody else has just rotated this key: nothing is changed. Choose which secret ends.');
+			});
 			changed();
 			tell('The new secret of ' + k.id, got);
 		},

@@ -1,7 +1,7 @@
 // The limits themselves: of the backend, which all share, and of each consumer.
 import * as api from './api.js';
 import { h, show, bar, say } from './dom.js';
-import { text, share, until } from './amount.js';
+import { text, share, until, rule } from './amount.js';
 import { read } from './usage.js';
 import { form } from './edit.js';
 import { raise } from './actions.js';
@@ -58,16 +58,20 @@ function line(l, r, usage) {
 		h('td', { class: 'used' }, l.shared ? useOfShared(l, r, usage) : useOfConsumers(l, r, usage)));
 }
 
+// useOfShared has a part for each counter: one, or with per_model one for each model that
+// has been met.
 function useOfShared(l, r, usage) {
-	const row = usage.shared.find((u) => u.instance === l.instance && u.rule === r.rule && !u.model);
-	if (!row) return '';
-	// what acts may be another limit than the config's
-	const own = String(row.limit) !== String(r.limit) && { configured: r.limit };
-	const used = share(row);
-	return [bar(used, `${r.rule} of ${l.instance}`), h('span', { class: 'percent' }, `${Math.round(used * 100)} %`),
-		h('span', { class: 'instance' }, `${text(row.used, row.unit)} used${row.resets_at ? `, resets in ${until(row.resets_at)}` : ''}`),
-		own && h('span', { class: 'instance' }, h('strong', {}, text(row.limit, row.unit)), ' on all replicas'),
-		h('button', { type: 'button', class: 'plain', 'data-key': `raise ${l.instance} ${r.rule}`, 'aria-label': `Raise limit: ${r.rule} of ${l.instance}`, click: () => raise(row, own) }, 'Raise limit')];
+	return usage.shared.filter((u) => u.instance === l.instance && u.rule === r.rule).flatMap((row) => {
+		// what acts may be another limit than the config's
+		const own = String(row.limit) === String(r.limit) ? null : { configured: r.limit };
+		const used = share(row);
+		const label = `${rule(row)} of ${l.instance}`;
+		return [row.model && h('span', { class: 'instance' }, h('strong', {}, row.model)),
+			bar(used, label), h('span', { class: 'percent' }, `${Math.round(used * 100)} %`),
+			h('span', { class: 'instance' }, `${text(row.used, row.unit)} used${row.resets_at ? `, resets in ${until(row.resets_at)}` : ''}`),
+			own && h('span', { class: 'instance' }, h('strong', {}, text(row.limit, row.unit)), ' on all replicas'),
+			h('button', { type: 'button', class: 'plain', 'data-key': 'raise ' + label, 'aria-label': 'Raise limit: ' + label, click: () => raise(row, own) }, 'Raise limit')];
+	});
 }
 
 function useOfConsumers(l, r, usage) {
@@ -75,11 +79,12 @@ function useOfConsumers(l, r, usage) {
 	// Members of a group are told by their limit.
 	const several = l.rules.filter((other) => other.rule === r.rule).length > 1;
 	for (const c of usage.consumers.values()) {
-		const row = c.rows.find((u) => u.instance === l.instance && u.rule === r.rule && (!several || String(u.limit) === String(r.limit)));
-		if (!row) continue;
+		const rows = c.rows.filter((u) => u.instance === l.instance && u.rule === r.rule && (!several || String(u.limit) === String(r.limit)));
+		if (!rows.length) continue;
+		const most = Math.max(...rows.map((u) => u.share)); // of its models
 		all++;
-		if (row.share >= 1) full++;
-		else if (row.share >= 0.8) near++;
+		if (most >= 1) full++;
+		else if (most >= 0.8) near++;
 	}
 	if (!full && !near) return h('span', { class: 'instance' }, all ? `${all.toLocaleString('en-US')} below 80 %` : '');
 	return [full > 0 && h('span', { class: 'state full' }, `${full.toLocaleString('en-US')} used up`), near > 0 && h('span', { class: 'state near' }, `${near.toLocaleString('en-US')} above 80 %`)];

@@ -241,6 +241,9 @@ func (j *journal) rewriteLocked() error {
 	if err != nil {
 		return err
 	}
+	if err := w.Append(j.s.mark); err != nil {
+		return errors.Join(err, w.Abort())
+	}
 	flushed := time.Now()
 	for i := range j.s.shards {
 		sh := &j.s.shards[i]

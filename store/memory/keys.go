@@ -32,10 +32,11 @@ type Keys struct {
 	mu     sync.RWMutex // guards what follows; never held during I/O
 	byID   map[string]*store.Key
 	byHash map[store.KeyHash]*store.Key
-	gone   map[string]gone
-	order  []change // by revision, with some that are over
-	ids    []string // sorted, nil if they have to be sorted again
-	last   int64    // the highest revision
+	gone   map[string]gone  // deletions that are told
+	buried map[string]int64 // by which revision others were deleted; see prune
+	order  []change         // by revision, with some that are over
+	ids    []string         // sorted, nil if they have to be sorted again
+	last   int64            // the highest revision
 	sum    int64
 	pruned int64 // when deletions were forgotten last, Unix milliseconds
 }
@@ -60,6 +61,7 @@ func (k *Keys) init(s *Store) {
 	k.byID = make(map[string]*store.Key)
 	k.byHash = make(map[store.KeyHash]*store.Key)
 	k.gone = make(map[string]gone)
+	k.buried = make(map[string]int64)
 }
 
 // Durable tells whether keys outlive the process.
@@ -146,16 +148,19 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	if !k.remove(id) {
+	if !k.remove(id, k.has) {
 		return fmt.Errorf("deleting a key: %w", store.ErrNoKey)
 	}
 	return k.write(id)
 }
 
-func (k *Keys) remove(id string) bool {
+func (k *Keys) has(id string) bool { return k.byID[id] != nil }
+
+// remove forgets a key if it is one to be forgotten.
+func (k *Keys) remove(id string, due func(id string) bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.byID[id] == nil {
+	if !due(id) {
 		return false
 	}
 	k.bury(id, gone{k.next(), k.s.now().UnixMilli()})
@@ -174,6 +179,7 @@ func (k *Keys) set(key *store.Key) {
 		k.byHash[h] = key
 	}
 	delete(k.gone, key.ID)
+	delete(k.buried, key.ID)
 	if old == 0 {
 		k.ids = nil
 	}
@@ -221,7 +227,9 @@ func (k *Keys) revision(id string) int64 {
 	return k.gone[id].revision
 }
 
-// prune forgets deletions that have been told for long enough.
+// prune tells deletions no more that have been told for long enough. They stay known
+// while the process lasts, each by its id and revision: a directory that is read later,
+// which was not in use meanwhile or is a copy from before, may have the key.
 func (k *Keys) prune() {
 	now := k.s.now().UnixMilli()
 	if now-k.pruned < pruneEvery.Milliseconds() && now >= k.pruned {
@@ -231,6 +239,7 @@ func (k *Keys) prune() {
 	past := now - remembered.Milliseconds()
 	for id, g := range k.gone {
 		if g.at < past {
+			k.buried[id] = g.revision
 			delete(k.gone, id)
 		}
 	}

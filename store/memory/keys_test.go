@@ -247,3 +247,82 @@ func FuzzKeyRecord(f *testing.F) {
 		}
 	})
 }
+
+// A key is revoked while the directory that it is in is not in use, or after it was
+// copied, and nobody is told so any more when the directory is.
+func TestRevokedKeysDoNotComeBackWithADirectory(t *testing.T) {
+	c, dir, copied := newClock(), t.TempDir(), t.TempDir()
+	persist := func(s *Store, dir string) {
+		t.Helper()
+		if _, err := s.Persist(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, _ := persisted(t, c, dir)
+	for _, id := range []string{"kept", "revoked off", "revoked", "again"} {
+		putKey(t, s, keyOf(id))
+	}
+	if err := os.CopyFS(copied, os.DirFS(killed(t, dir))); err != nil {
+		t.Fatal(err)
+	}
+	deleteKey(t, s, "revoked")
+	persist(s, "")
+	deleteKey(t, s, "revoked off")
+	deleteKey(t, s, "again")
+	c.step(2 * remembered)
+	putKey(t, s, keyOf("new"))
+	again := putKey(t, s, keyOf("again"))
+	c.step(2 * remembered)
+	if ch, err := s.Keys().Changes(t.Context(), 0, 100); err != nil || len(ch.Keys) != 3 {
+		t.Errorf("%d changes are told, %v", len(ch.Keys), err)
+	}
+	for _, dir := range []string{dir, copied} {
+		persist(s, dir)
+		wantKeys(t, s, "again", "kept", "new")
+		if k, err := s.Keys().Get(t.Context(), "again"); err != nil || k.Revision != again.Revision {
+			t.Errorf("got %+v, %v", k, err)
+		}
+		next, _ := persisted(t, c, killed(t, dir))
+		wantKeys(t, next, "again", "kept", "new")
+		mustClose(t, next)
+	}
+}
+
+// Keys are issued and revoked while a directory is taken and given back.
+func TestKeysThatChangeWhileADirectoryIsTakenAreWritten(t *testing.T) {
+	c, dir := newClock(), t.TempDir()
+	s := c.store()
+	defer s.Close()
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Microsecond): // or there would be very many
+			}
+			putKey(t, s, keyOf(fmt.Sprint(i)))
+			if i%2 == 0 {
+				deleteKey(t, s, fmt.Sprint(i))
+			}
+		}
+	}()
+	for range 10 {
+		if _, err := s.Persist(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Persist(""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Persist(dir); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	<-done
+	next, _ := persisted(t, c, killed(t, dir))
+	if got, want := keyIDs(t, next), keyIDs(t, s); !slices.Equal(got, want) {
+		t.Errorf("%d keys are on the disk, want %d", len(got), len(want))
+	}
+}

@@ -57,23 +57,29 @@ func parseRecord(record []byte) (key store.Key, at int64, err error) {
 	return key, at, nil
 }
 
-// write puts what has become of a key on the disk. writing is locked.
-func (k *Keys) write(id string) error {
-	if k.log == nil {
+// write puts what has become of keys on the disk. writing is locked.
+func (k *Keys) write(ids ...string) error {
+	if k.log == nil || len(ids) == 0 {
 		return nil
 	}
 	k.mu.RLock()
-	record := k.record(id)
+	records := make([][]byte, len(ids))
+	for i, id := range ids {
+		records[i] = k.record(id)
+	}
 	live := len(k.byID) + len(k.gone)
 	k.mu.RUnlock()
-	err := k.log.Append(record)
+	var err error
+	for _, record := range records {
+		err = errors.Join(err, k.log.Append(record))
+	}
 	if err == nil {
 		err = k.log.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("writing the key %q, which is changed in memory and not on the disk: %w: %w", id, store.ErrUnavailable, err)
+		return fmt.Errorf("writing the key %q, which is changed in memory and not on the disk: %w: %w", ids[0], store.ErrUnavailable, err)
 	}
-	if k.records++; k.records > 2*live+1000 {
+	if k.records += len(ids); k.records > 2*live+1000 {
 		_ = k.rewrite(k.log) // the file is right, only larger than it could be
 	}
 	return nil
@@ -92,12 +98,14 @@ func (k *Keys) flush() error {
 	return nil
 }
 
-// use has keys written to a log from now on, or nowhere. A log that has not all of them
-// is given them first; after an error keys are written as before.
+// use has keys written to a log from now on, or nowhere. What was read is taken in, and a
+// log that is not what is in memory then is written anew, at one instant: no key is issued
+// or revoked in between. After an error keys are written as before.
 func (k *Keys) use(l *appendlog.Log, from *keysLoading) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	if l != nil {
+		k.join(from)
 		k.records = from.records
 		if from.mixed || from.records > 2*len(from.last)+1000 {
 			if err := k.rewrite(l); err != nil {
@@ -140,7 +148,8 @@ func (k *Keys) rewrite(l *appendlog.Log) error {
 type keysLoading struct {
 	last    map[string]loadedKey
 	records int
-	mixed   bool // there were others in memory
+	mixed   bool // the file is not what is in memory
+	joined  bool
 	found   *Restored
 }
 
@@ -181,13 +190,18 @@ func openKeys(d *appendlog.Dir, found *Restored) (*appendlog.Log, *keysLoading, 
 	return log, l, nil
 }
 
-// join takes what was read in. Of a key that is there in two states the later holds.
+// join takes what was read in, once. Of a key that is there in two states the later
+// holds. writing is locked.
 func (k *Keys) join(l *keysLoading) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.mixed = len(k.order) > 0
+	if l.joined {
+		return
+	}
+	l.joined = true
+	l.mixed = l.mixed || len(k.order) > 0 || len(k.buried) > 0
 	for id, from := range l.last {
-		if k.revision(id) >= from.Revision {
+		if max(k.revision(id), k.buried[id]) >= from.Revision {
 			continue
 		}
 		if from.Deleted {

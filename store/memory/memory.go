@@ -55,6 +55,7 @@ type Store struct {
 	now    func() time.Time
 	report func(error)
 	seeds  [2]maphash.Seed
+	mark   []byte // of this process, in files
 	gate   gate
 
 	max    atomic.Int64
@@ -71,7 +72,7 @@ type Store struct {
 
 // New returns an empty store. It does no I/O.
 func New(o Options) *Store {
-	s := &Store{now: o.Now, report: o.Report, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	s := &Store{now: o.Now, report: o.Report, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, mark: newMark()}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
 )
@@ -27,7 +28,9 @@ var (
 //
 // What was counted before is added to what an earlier process has left. Of what is
 // found in a directory later, the larger of both counts: it may be a copy of what
-// was read before.
+// was read before. What this process has written itself, there or in what is a copy
+// now, is not read again: nothing comes back that was cleared, granted or taken away
+// meanwhile.
 func (s *Store) Persist(dir string) (Restored, error) {
 	s.persisting.Lock()
 	defer s.persisting.Unlock()
@@ -60,7 +63,8 @@ func (s *Store) Persist(dir string) (Restored, error) {
 	}
 	if err != nil {
 		old.resume()
-		if lost := s.keys.use(old.keys, &keysLoading{mixed: true}); lost != nil {
+		loaded.mixed = true
+		if lost := s.keys.use(old.keys, loaded); lost != nil {
 			return found, errors.Join(err, lost, j.close()) // the new file has keys that no other has
 		}
 		return found, errors.Join(err, j.remove())
@@ -99,8 +103,23 @@ func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
 	s.track(true)
 	s.adopt(l, !s.restored)
 	s.restored = true
-	s.keys.join(keys)
+	if err := s.claimFile(j, l); err != nil {
+		s.track(s.journal != nil)
+		return nil, nil, found, errors.Join(err, j.close())
+	}
 	return j, keys, found, nil
+}
+
+// claimFile marks a file of which all is taken in. One of which this process knows
+// better than the file what is in it is written anew.
+func (s *Store) claimFile(j *journal, l *loading) error {
+	if l.known {
+		return j.rewrite()
+	}
+	if err := j.log.Append(s.mark); err != nil {
+		return fmt.Errorf("marking counts: %w", err)
+	}
+	return nil
 }
 
 // track begins or ends to note what changes.

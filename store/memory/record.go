@@ -26,11 +26,12 @@ import (
 // that end with the process. An entity without counters is over.
 
 const (
-	// recordVersion is that of the form above, and of the records of limits, see
-	// appendRecord of overrides. Version 1 had none of those: it would take them for
-	// records that it cannot read and leave them out when it writes the file anew. So it
-	// must not open a file that may have some.
-	recordVersion = 2
+	// recordVersion is that of the form above, of the records of limits, see
+	// appendRecord of overrides, and of marks. Version 1 had no limits: it would take
+	// them for records that it cannot read and leave them out when it writes the file
+	// anew. So it must not open a file that may have some. Nor must version 2, which had
+	// no marks: what it wrote would be taken for what the last mark's process has.
+	recordVersion = 3
 	// oldestVersion is the first whose records are read.
 	oldestVersion = 1
 )

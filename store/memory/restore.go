@@ -39,6 +39,8 @@ type loading struct {
 	shards *[shards]shard
 	bytes  int64 // of all records
 	found  Restored
+	own    bool // what is read now was written by this process
+	known  bool // some of it was
 }
 
 func (s *Store) newLoading() *loading {
@@ -48,6 +50,13 @@ func (s *Store) newLoading() *loading {
 // visit takes a record in, in the place of those before it of the same entity.
 func (l *loading) visit(record []byte) error {
 	l.bytes += int64(len(record))
+	if isMark(record) {
+		l.mark(record)
+		return nil
+	}
+	if l.own {
+		return nil
+	}
 	if isOverrides(record) {
 		l.visitOverrides(record)
 		return nil

@@ -199,6 +199,12 @@ func (c *Counters) ReadKnown(ctx context.Context, e store.Entity, rules []*store
 	return false, c.readHere(ctx, e, rules, results)
 }
 
+// Refuses implements store.Refuser. In an outage it is not the remote that decides.
+func (c *Counters) Refuses(r *store.Reservation, results []store.Result) bool {
+	c.Start()
+	return !c.isOpen.Load() && !c.apart.waits(r.Entity) && !c.queue.has(r.Entity) && store.Refuses(c.remote, r, results)
+}
+
 // ReadAll implements store.ManyReader, as Read does store.Counters.
 func (c *Counters) ReadAll(ctx context.Context, readings []store.Reading) error {
 	c.Start()
@@ -251,5 +257,8 @@ func (c *Counters) Clear(ctx context.Context, e store.Entity) error {
 	return err
 }
 
-// Interface guard
-var _ store.Counters = (*Counters)(nil)
+// Interface guards
+var (
+	_ store.Counters = (*Counters)(nil)
+	_ store.Refuser  = (*Counters)(nil)
+)

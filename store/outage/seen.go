@@ -2,6 +2,7 @@ package outage
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,7 +135,10 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 		g.told(rule.ID, res)
 		c := g.counter(rule, i)
 		if c == nil {
-			g.counters = append(g.counters, counter{})
+			if t == nil && res.Used == 0 && res.Held == 0 {
+				continue // as if it were not known, and there may be any number of them
+			}
+			g.grow(now.UnixMilli())
 			c = &g.counters[len(g.counters)-1]
 		}
 		// A quarter more than a lease is what a remote may add to it.
@@ -147,6 +151,16 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 			c.reset = res.ResetAt.UnixMilli()
 		}
 	}
+}
+
+// grow appends a counter. Those that say nothing any more make room first.
+func (g *sight) grow(now int64) {
+	if len(g.counters) == cap(g.counters) {
+		g.counters = slices.DeleteFunc(g.counters, func(c counter) bool {
+			return !c.seeded && c.left(now) == 0 && c.holds(now) == 0
+		})
+	}
+	g.counters = append(g.counters, counter{})
 }
 
 // settled brings it up to what a call of the remote's used in the end.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,9 @@ func (s *Store) decided(q *queue, c *call, r *outcome) {
 		s.remember(q, c, r)
 		c.finish(nil, nil)
 	default:
-		delete(q.shard.refusals, q.entity)
+		q.shard.changed(q.entity, func(id string) bool {
+			return slices.ContainsFunc(c.takes, func(t store.Take) bool { return t.Rule.ID == id })
+		})
 		t := s.admit(q.entity, c, r)
 		if c.gone {
 			s.endTicket(q, t, nil)

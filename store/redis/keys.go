@@ -44,11 +44,12 @@ type Keys struct {
 	s           *Store
 	names       []string
 	read, write *script
+	expired     *script
 }
 
 // Keys are the keys that are kept beside the counters. After Close they fail.
 func (s *Store) Keys() store.Keys {
-	k := &Keys{s: s, read: newScript(keysReadLua), write: newScript(keysWriteLua)}
+	k := &Keys{s: s, read: newScript(keysReadLua), write: newScript(keysWriteLua), expired: newScript(keysExpiredLua)}
 	for _, name := range []string{"records", "hashes", "log", "ids", "meta", "gone"} {
 		k.names = append(k.names, s.prefix+"{!keys}!"+name)
 	}
@@ -214,7 +215,7 @@ func (k *Keys) change(ctx context.Context, args ...any) (answer string, again bo
 // then it finds changed.
 func (k *Keys) run(ctx context.Context, sc *script, args []any) (cmd command, again bool, err error) {
 	if k.s.closed.Load() {
-		return cmd, false, unanswered(goredis.ErrClosed)
+		return cmd, false, errKeysClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.s.timeout)
 	defer cancel()
@@ -227,8 +228,13 @@ func (k *Keys) run(ctx context.Context, sc *script, args []any) (cmd command, ag
 			break
 		}
 	}
+	if k.s.closed.Load() {
+		return cmd, true, errKeysClosed // which may have ended the connection
+	}
 	return cmd, true, unanswered(err)
 }
+
+var errKeysClosed = fmt.Errorf("asking Redis for keys: %w", store.ErrKeysClosed)
 
 // unanswered says in a word or two why the server could not be asked, as unavailable
 // does of counters.

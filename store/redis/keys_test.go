@@ -293,6 +293,69 @@ func TestKeysOfAServerThatIsAway(t *testing.T) {
 	}
 }
 
+// A key that expired long ago is forgotten by its revision: another of the same id, which
+// was issued meanwhile, stays.
+func TestAKeyIsForgottenByItsRevision(t *testing.T) {
+	_, o := single(t)
+	k := fresh(t, o)
+	old := keyOf("a")
+	old.Expires = time.Now().Add(-2 * store.KeepExpired).Truncate(time.Millisecond)
+	old = put(t, k, old)
+	if err := k.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, there := range []bool{false, true} {
+		if there {
+			put(t, k, keyOf("a"))
+		}
+		if answer, _, err := k.change(t.Context(), "delete", "a", "", old.Revision); err != nil || answer != "changed" {
+			t.Errorf("there is another, %t: got %q, %v", there, answer, err)
+		}
+	}
+	if _, err := k.Get(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A part of the keys is gone, or a record cannot be read: nothing is forgotten by it.
+func TestWhatCannotBeReadIsNotForgotten(t *testing.T) {
+	server, o := single(t)
+	client := server.Client()
+	k := fresh(t, o)
+	for _, id := range []string{"a", "b"} {
+		key := keyOf(id)
+		key.Expires = time.Now().Add(-2 * store.KeepExpired).Truncate(time.Millisecond)
+		put(t, k, key)
+	}
+	if err := client.HSet(t.Context(), k.names[0], "a", "damaged").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Rename(t.Context(), k.names[4], "aside").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := k.Expire(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("without the last revision: got %q, %v", ids, err)
+	}
+	if err := client.Rename(t.Context(), "aside", k.names[4]).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := k.Expire(t.Context()); err != nil || !slices.Equal(ids, []string{"b"}) {
+		t.Errorf("got %q, %v", ids, err)
+	}
+}
+
+func TestClosedKeysSaySo(t *testing.T) {
+	_, o := single(t)
+	k := fresh(t, o)
+	put(t, k, keyOf("a"))
+	if err := k.s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Changes(t.Context(), 0, 1); !errors.Is(err, store.ErrKeysClosed) || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("asking for changes: %v", err)
+	}
+}
+
 func TestKeysNeedNoMoreThanTheirOwnNames(t *testing.T) {
 	server := redistest.Start(t, redistest.User("gateway", "pw", "~own:*", "+@all", "-@dangerous"))
 	s := open(t, Options{Addresses: []string{server.Addr()}, Username: "gateway", Password: "pw", Prefix: "own:"})

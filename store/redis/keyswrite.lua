@@ -1,6 +1,6 @@
 -- Changes one API key. KEYS and fields are described in keys.go. ARGV is what to do
 -- and the key's id, and for "put" the record and the revision that it takes the place
--- of, "0" for none. The reply is "ok <revision>", "none", "taken" or "changed".
+-- of, "0" for none; "delete" may have one, too, with an empty record. The reply is "ok <revision>", "none", "taken" or "changed".
 --
 -- All that is read is read before the first write.
 local records, hashes, log, ids, meta, gone = unpack(KEYS)
@@ -39,6 +39,8 @@ if what == 'put' then
     if owner and owner ~= id then return 'taken' end
   end
 end
+
+if what == 'delete' and expected and (not old or from ~= tonumber(expected)) then return 'changed' end
 
 -- A server that evicts may have dropped the record, or any other name, and not the key.
 local leading = {} -- the hashes that lead to the key

@@ -125,7 +125,13 @@ func (s *Store) queue(sh *shard, e store.Entity) *queue {
 // push queues an op, and returns that or the one which it was added to. The shard
 // is locked.
 func (s *Store) push(q *queue, o *op) *op {
-	delete(q.shard.refusals, q.entity)
+	if o.kind == settling {
+		q.shard.changed(q.entity, func(id string) bool {
+			return slices.ContainsFunc(o.lines, func(l line) bool { return l.rule.ID == id })
+		})
+	} else {
+		delete(q.shard.refusals, q.entity)
+	}
 	if o.kind == settling && len(q.ops) >= foldFrom {
 		if to := q.fold(o); to != nil {
 			return to

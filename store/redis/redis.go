@@ -175,5 +175,8 @@ func (s *Store) shard(e store.Entity) *shard {
 	return &s.shards[h%shards]
 }
 
-// Interface guard
-var _ store.Counters = (*Store)(nil)
+// Interface guards
+var (
+	_ store.Counters = (*Store)(nil)
+	_ store.Refuser  = (*Store)(nil)
+)

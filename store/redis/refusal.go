@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -10,25 +11,39 @@ import (
 // who asks on and on is refused here, at no cost to the server. It is the counters
 // that are remembered, as they were: a call is refused by them as the server would
 // if nothing else had changed. One that they would admit is sent to the server.
-// Whatever this process changes of the entity ends it.
+// A counter that this process changes is forgotten, and with what is renewed or changed by
+// hand all of the entity's.
 
 const (
 	// rememberFor is how long others' changes may go unseen.
 	rememberFor = time.Second
 	// refusalsMost is how many entities' are remembered in a shard.
 	refusalsMost = 512
+	// countersMost is how many counters of an entity are remembered beyond those of the
+	// last call.
+	countersMost = 32
 )
 
+// refusal is what is remembered of an entity: the counters of the last call that was
+// refused, and before them of others, such as calls of another model.
 type refusal struct {
 	rules []remembered
-	at    time.Time
-	then  int64 // the server's time at that instant
-	lapse int64 // when the first of what is held lapses, 0 for never
+	at    time.Time // of the last
 }
 
 type remembered struct {
 	id string
 	found
+	at    time.Time
+	then  int64 // the server's time at that instant
+	lapse int64 // when the first of what is held lapses, 0 for never
+}
+
+// now is the server's time; ok is false if what is remembered is too old to say anything.
+func (r *remembered) now(here time.Time) (now int64, ok bool) {
+	age := here.Sub(r.at)
+	now = r.then + age.Milliseconds()
+	return now, age >= 0 && age <= rememberFor && (r.lapse == 0 || now < r.lapse)
 }
 
 // remember keeps what was found by a call that was refused. The shard is locked.
@@ -44,11 +59,21 @@ func (s *Store) remember(q *queue, c *call, r *outcome) {
 	if _, known := sh.refusals[q.entity]; !known && len(sh.refusals) >= refusalsMost {
 		sh.forget(now)
 	}
-	kept := &refusal{rules: make([]remembered, len(c.takes)), at: now, then: r.then, lapse: r.lapse}
+	kept := &refusal{rules: make([]remembered, len(c.takes)), at: now}
 	for i := range c.takes {
-		kept.rules[i] = remembered{c.takes[i].Rule.ID, r.found[i]}
+		kept.rules[i] = remembered{c.takes[i].Rule.ID, r.found[i], now, r.then, r.lapse}
+	}
+	if before := sh.refusals[q.entity]; before != nil {
+		kept.keep(before, now)
 	}
 	sh.refusals[q.entity] = kept
+}
+
+// changed forgets what was remembered of counters of an entity that this process changes.
+func (sh *shard) changed(e store.Entity, is func(id string) bool) {
+	if kept := sh.refusals[e]; kept != nil {
+		kept.rules = slices.DeleteFunc(kept.rules, func(r remembered) bool { return is(r.id) })
+	}
 }
 
 // forget makes room for another refusal.
@@ -68,43 +93,67 @@ func (sh *shard) forget(now time.Time) {
 	}
 }
 
-// refused answers a call that is known to be refused, and fills its results.
-func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result) bool {
+// keep adds what was remembered before and is so still.
+func (r *refusal) keep(before *refusal, now time.Time) {
+	most := len(r.rules) + countersMost
+	for i := range before.rules {
+		old := &before.rules[i]
+		if len(r.rules) == most {
+			return
+		}
+		if _, ok := old.now(now); ok && r.find(old.id, i) == nil {
+			r.rules = append(r.rules, *old)
+		}
+	}
+}
+
+// Refuses implements store.Refuser.
+func (s *Store) Refuses(r *store.Reservation, results []store.Result) bool {
+	return !s.closed.Load() && s.refused(s.shard(r.Entity), r, results, true)
+}
+
+// refused answers a call that is known to be refused, and fills its results. With some,
+// counters of which nothing is remembered are left out; else nothing is known without
+// all of them.
+func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result, some bool) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	kept := sh.refusals[r.Entity]
 	if kept == nil {
 		return false
 	}
-	age := s.now().Sub(kept.at)
-	now := kept.then + age.Milliseconds()
-	if age < 0 || age > rememberFor || kept.lapse > 0 && now >= kept.lapse {
-		delete(sh.refusals, r.Entity)
-		return false
-	}
-	refused := false
+	here, refused := s.now(), false
 	for i := range r.Takes {
 		t := &r.Takes[i]
 		f := kept.find(t.Rule.ID, i)
-		if f == nil {
+		var now int64
+		known := false
+		if f != nil {
+			now, known = f.now(here)
+		}
+		switch {
+		case known:
+			state := f.State
+			state.Roll(t.Rule, now)
+			f.check(state, t, f.held, now, &results[i])
+			refused = refused || results[i].Exceeded && !t.Shadow
+		case some:
+			results[i] = store.Result{Limit: t.Limit, Unknown: true}
+		default:
 			return false
 		}
-		state := f.State
-		state.Roll(t.Rule, now)
-		f.check(state, t, f.held, now, &results[i])
-		refused = refused || results[i].Exceeded && !t.Shadow
 	}
 	return refused
 }
 
 // find returns what is kept of a rule, which mostly stands where it did.
-func (r *refusal) find(id string, guess int) *found {
+func (r *refusal) find(id string, guess int) *remembered {
 	if guess < len(r.rules) && r.rules[guess].id == id {
-		return &r.rules[guess].found
+		return &r.rules[guess]
 	}
 	for i := range r.rules {
 		if r.rules[i].id == id {
-			return &r.rules[i].found
+			return &r.rules[i]
 		}
 	}
 	return nil

@@ -33,6 +33,7 @@ func RunKeys(t *testing.T, open OpenKeys) {
 		{"putting again is putting once", testPutAgain},
 		{"a secret that is rotated out leads nowhere", testRotatedOut},
 		{"deleted keys leave nothing", testDeleteKey},
+		{"keys that expired long ago are forgotten", testExpire},
 		{"lists keys in pages", testListKeys},
 		{"tells changes in pages", testKeyChanges},
 		{"changes add up while keys are changed", testChangesMeanwhile},
@@ -264,6 +265,49 @@ func testDeleteKey(f *keysFixture) {
 		f.Errorf("revision %d follows %d", again.Revision, k.Revision)
 	}
 	f.has(again)
+}
+
+func testExpire(f *keysFixture) {
+	now := f.clock.now().UTC().Truncate(time.Millisecond)
+	keyUntil := func(id string, expires time.Time) store.Key {
+		k := plainKey(id)
+		k.Application, k.Expires = "app", expires
+		return f.put(k)
+	}
+	r := &reader{keys: make(map[string]store.Key)}
+	never := f.put(plainKey("never"))
+	soon := keyUntil("soon", now.Add(time.Hour))
+	lately := keyUntil("lately", now.Add(time.Hour-store.KeepExpired))
+	want := map[string]store.Key{"never": never, "soon": soon, "lately": lately}
+	var due []string
+	for i := range 450 { // more than are looked at in one go
+		k := keyUntil(fmt.Sprintf("k%03d", i), now.Add(-store.KeepExpired-time.Duration(i)*time.Minute))
+		due = append(due, k.ID)
+		if i == 0 {
+			k.Previous, k.Until, k.Hash = k.Hash, now.Add(time.Hour), secret("next")
+			f.put(k)
+		}
+	}
+	if !r.read(f, f.keys, 100) || len(r.keys) != len(due)+len(want) {
+		f.Fatalf("%d keys", len(r.keys))
+	}
+	for _, ids := range [][]string{due, nil} {
+		got, err := f.keys.Expire(f.Context())
+		if slices.Sort(got); err != nil || !slices.Equal(got, ids) {
+			f.Errorf("got %q, %v", got, err)
+		}
+	}
+	// who follows the store hears of it, and who begins anew
+	for _, r := range []*reader{r, {keys: make(map[string]store.Key)}} {
+		if !r.read(f, f.keys, 100) || !reflect.DeepEqual(r.keys, want) {
+			f.Errorf("got %+v", r.keys)
+		}
+	}
+	for _, k := range want {
+		f.has(k)
+	}
+	f.lacks(secret("k000"), secret("next"), secret("k449"))
+	f.put(plainKey("k000")) // whose id is free
 }
 
 func testListKeys(f *keysFixture) {

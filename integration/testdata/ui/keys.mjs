@@ -1,4 +1,4 @@
-// A key is issued, used, rotated and revoked; its secret is shown once.
+// A key is issued, used, rotated, also within a grace, and revoked; its secret is shown once.
 import { chat, row } from './gateway.mjs';
 
 export default async ({ url, args, open, shot, axe, equal, ok, until }) => {
@@ -38,12 +38,35 @@ export default async ({ url, args, open, shot, axe, equal, ok, until }) => {
 	await key.getByText('old secret until').waitFor();
 	await shot(page, 'keys');
 
+	// it has two secrets now, so one of them ends at once
+	const again = async (ends) => {
+		await key.getByRole('button', { name: /^Rotate/ }).click();
+		const end = page.getByLabel('The secret that ends now');
+		await page.getByLabel('The old secret works on').selectOption({ label: 'not at all: it ends now' });
+		await end.waitFor({ state: 'hidden' }); // both do
+		await page.getByLabel('The old secret works on').selectOption({ label: 'for an hour' });
+		await end.selectOption(ends);
+		await shot(page, 'rotate-' + ends);
+		equal(await axe(page), [], 'for assistive technology');
+		await page.getByRole('button', { name: 'Rotate', exact: true }).click();
+		const secret = await secretOf();
+		await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+		await until('it works', async () => await chat({ ...args, key: secret }) === 200);
+		return secret;
+	};
+	const third = await again('previous');
+	equal(await chat({ ...args, key: first }), 401, 'the oldest of three');
+	equal(await chat({ ...args, key: second }), 200, 'the one before within its grace');
+	const fourth = await again('current');
+	equal(await chat({ ...args, key: third }), 401, 'the one that nobody got');
+	equal(await chat({ ...args, key: second }), 200, 'the older one within its grace');
+
 	await key.getByRole('button', { name: /^Revoke/ }).click();
 	await page.getByText('This cannot be taken back.').waitFor();
 	await shot(page, 'revoke');
 	await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
 	await page.getByText('is revoked.').waitFor();
 	await key.waitFor({ state: 'detached' });
-	for (const secret of [first, second]) await until('revoked', async () => await chat({ ...args, key: secret }) === 401);
-	return [first, second];
+	for (const secret of [second, fourth]) await until('revoked', async () => await chat({ ...args, key: secret }) === 401);
+	return [first, second, third, fourth];
 };

@@ -23,7 +23,7 @@ import (
 // They come from the sub-benchmarks named paired, which call the two in turn, so that
 // what disturbs the one disturbs the other.
 
-// benchSites are the two ways to the provider. No limit is ever reached.
+// benchSites are the ways to the provider. No limit is ever reached, and nothing fails.
 const benchSites = `{
 	admin off
 	auto_https off
@@ -52,13 +52,34 @@ http://{metered} {
 		limit 1000000M tokens per month
 	}
 	reverse_proxy {upstream}
+}
+
+http://{retrying} {
+	api_key_auth {
+		key a {hash} {
+			application app-a
+		}
+	}
+	token_limit bench-consumer-of-retries {
+		consumer_based
+		limit 1000M requests per hour
+		limit 1000000M tokens per day
+	}
+	token_limit bench-backend-of-retries {
+		limit 1000000M tokens per month
+	}
+	llm_retry {
+		fallback spare
+		breaker 20 per 1m
+	}
+	reverse_proxy {upstream}
 }`
 
-// rig is a Caddy with the two sites, a provider behind it and a client before it.
+// rig is a Caddy with the sites, a provider behind it and a client before it.
 type rig struct {
-	b              *testing.B
-	plain, metered string // address of each site
-	client         *http.Client
+	b                        *testing.B
+	plain, metered, retrying string // address of each site
+	client                   *http.Client
 }
 
 func newRig(b *testing.B, provider http.HandlerFunc) *rig {
@@ -68,7 +89,7 @@ func newRig(b *testing.B, provider http.HandlerFunc) *rig {
 	rg := &rig{b: b, client: &http.Client{Transport: &http.Transport{}}}
 	var err error
 	for range 10 { // as in start
-		rg.plain, rg.metered = freeBenchAddr(b), freeBenchAddr(b)
+		rg.plain, rg.metered, rg.retrying = freeBenchAddr(b), freeBenchAddr(b), freeBenchAddr(b)
 		if err = rg.load(srv.Listener.Addr().String()); err == nil || !strings.Contains(err.Error(), "address already in use") {
 			break
 		}
@@ -86,7 +107,7 @@ func newRig(b *testing.B, provider http.HandlerFunc) *rig {
 }
 
 func (rg *rig) load(upstream string) error {
-	text := strings.NewReplacer("{plain}", rg.plain, "{metered}", rg.metered, "{upstream}", upstream, "{hash}", keyHash(keyA)).Replace(benchSites)
+	text := strings.NewReplacer("{plain}", rg.plain, "{metered}", rg.metered, "{retrying}", rg.retrying, "{upstream}", upstream, "{hash}", keyHash(keyA)).Replace(benchSites)
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
 	if err != nil {
 		return err

@@ -41,6 +41,17 @@ func identical(a, b any) bool {
 	case reflect.Slice:
 		return v.UnsafePointer() == w.UnsafePointer() && v.Len() == w.Len() && v.Cap() == w.Cap()
 	default:
-		return v.Comparable() && w.Comparable() && a == b
+		return v.Type().Comparable() && equal(a, b)
 	}
+}
+
+// equal compares two values, which panics where a field holds what cannot be compared. To
+// look at each field beforehand would allocate memory for each.
+func equal(a, b any) (same bool) {
+	defer func() {
+		if recover() != nil {
+			same = false
+		}
+	}()
+	return a == b
 }

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -65,7 +66,7 @@ func TestStringsOfRequestsAreReadAsByteByByte(t *testing.T) {
 		if ok != wantOK || ok && (s.i != end || size != wantSize) { // of two faults, either is told
 			t.Fatalf("%q: ends at %d with %d bytes, %t; want %d with %d, %t", b, s.i, size, ok, end, wantSize, wantOK)
 		}
-		if ok && string(raw) != string(b[1:end-1]) {
+		if ok && !bytes.Equal(raw, b[1:end-1]) {
 			t.Fatalf("%q: got %q", b, raw)
 		}
 	})

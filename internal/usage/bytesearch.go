@@ -17,11 +17,9 @@ const (
 	window = 2048
 )
 
-// zeros marks the high bit of the first zero byte of x, and maybe of later ones.
-func zeros(x uint64) uint64 { return (x - ones) &^ x & highs }
-
 // special marks the high bit of the first quote or backslash among eight bytes, and maybe
-// of later ones.
+// of later ones: what is equal is zero in their difference, and a borrow out of a zero
+// byte is all that can mark another one.
 func special(x uint64) uint64 {
 	q, e := x^ones*'"', x^ones*'\\'
 	return ((q-ones)&^q | (e-ones)&^e) & highs

@@ -1,7 +1,5 @@
 package usage
 
-import "sync"
-
 // maxHeld is how many bytes of an event a Hider holds back at most.
 const maxHeld = 64 << 10
 
@@ -40,7 +38,7 @@ type hiderBench struct {
 	of   *Hider
 }
 
-var hiderBenches = sync.Pool{New: func() any {
+var hiderBenches = pool[hiderBench]{make: func() *hiderBench {
 	b := &hiderBench{}
 	b.scan = newScanner(hiderPositions, func(d *document) { b.of.look(d) })
 	return b
@@ -149,7 +147,7 @@ func (h *Hider) feed(data []byte) {
 		return
 	}
 	if h.bench == nil {
-		h.bench = hiderBenches.Get().(*hiderBench)
+		h.bench = hiderBenches.borrow()
 		h.bench.of = h
 	}
 	s := &h.bench.scan
@@ -182,7 +180,7 @@ func (h *Hider) ends() bool {
 		cut = b.scan.end()
 		b.scan.course = course{}
 		h.bench, b.of = nil, nil
-		hiderBenches.Put(b)
+		hiderBenches.giveBack(b)
 	}
 	hide := !h.pass && !cut && h.found && !h.other
 	h.pass, h.found, h.other = false, false, false

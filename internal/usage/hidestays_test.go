@@ -39,7 +39,21 @@ func TestHiderLetsWholePiecesPassAsTheyAre(t *testing.T) {
 			if got := h.Passes([]byte(test.piece)); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
+			var first Hider
+			if got := first.Passes([]byte(test.piece)); got != test.want {
+				t.Errorf("got %t at the beginning of a stream, want %t", got, test.want)
+			}
 		})
+	}
+}
+
+func TestHiderReadsAByteOrderMark(t *testing.T) {
+	var h Hider
+	if h.Passes([]byte(byteOrderMark + events(word1))) {
+		t.Error("a piece with a byte order mark passes")
+	}
+	if out := h.Filter(nil, []byte(byteOrderMark)); h.Passes([]byte(events(counts))) || string(out) != byteOrderMark {
+		t.Errorf("got %q, or usage behind it passes", out)
 	}
 }
 

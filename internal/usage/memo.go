@@ -3,6 +3,9 @@ package usage
 // maxMemo bounds the beginning of a document that is remembered.
 const maxMemo = 512
 
+// maxMisses is how many documents are read at most before another beginning is remembered.
+const maxMisses = 64
+
 // memo remembers how the last document began, up to its first text, and what the
 // scanner knew there. The events of a stream repeat an id, a model and the like before
 // each piece of text, which is most of what there is to read in them; one that begins
@@ -23,10 +26,11 @@ type memo struct {
 }
 
 // due reports whether to remember another beginning. Streams that number their events
-// never repeat one, so tries become rare.
+// never repeat one, nor do many that take turns, so tries become rare; but they do not end,
+// for other streams come.
 func (m *memo) due() bool {
 	m.misses++
-	return m.misses&(m.misses-1) == 0
+	return m.misses&(m.misses-1) == 0 || m.misses%maxMisses == 0
 }
 
 // save remembers the beginning of the document that s is in, just before a value.
@@ -54,9 +58,4 @@ func (m *memo) load(s *scanner) {
 	for i := range d.values {
 		d.last[d.values[i].slot] = int32(i) + 1
 	}
-}
-
-// forget makes m as good as new.
-func (m *memo) forget() {
-	m.prefix, m.misses = m.prefix[:0], 0
 }

@@ -1,7 +1,5 @@
 package usage
 
-import "sync"
-
 // workbench is what a document is read with: a scanner, with room for all that the
 // families look for. A stream needs it for some microseconds an event, and nothing of it
 // in between, so all share a few that stay in the processor's cache.
@@ -10,7 +8,7 @@ type workbench struct {
 	tally *tally // of whom it has been lent to
 }
 
-var workbenches = sync.Pool{New: func() any {
+var workbenches = pool[workbench]{make: func() *workbench {
 	b := &workbench{}
 	b.scan = newScanner(responsePositions, func(d *document) { extract(d, b.tally) })
 	return b
@@ -19,7 +17,7 @@ var workbenches = sync.Pool{New: func() any {
 // borrow has r read on at a workbench. It has one already in the middle of a document.
 func (r *Response) borrow() *scanner {
 	if r.bench == nil {
-		r.bench = workbenches.Get().(*workbench)
+		r.bench = workbenches.borrow()
 		r.bench.tally = &r.tally
 		r.bench.scan.course = r.course
 	}
@@ -35,5 +33,5 @@ func (r *Response) giveBack() {
 	r.course = b.scan.course
 	r.bench, b.tally = nil, nil
 	b.scan.doc.shrink()
-	workbenches.Put(b)
+	workbenches.giveBack(b)
 }

@@ -43,7 +43,8 @@ func (r *roll) end(keep int64, leases *store.Leases) {
 
 // newcomers are what a call has to do with models that are new. Most calls have none.
 type newcomers struct {
-	fresh []string // the store is to be asked for their counters
+	c     *acquaintance // of the call's entity: that which its places are in, to its end
+	fresh []string      // the store is to be asked for their counters
 	named []newcomer
 }
 
@@ -55,11 +56,20 @@ type newcomer struct {
 }
 
 // come returns the entry's newcomers, for one to be added.
-func (e *entry) come() *newcomers {
+func (e *entry) come(c *acquaintance) *newcomers {
 	if e.newcomers == nil {
-		e.newcomers = new(newcomers)
+		e.newcomers = &newcomers{c: c}
 	}
 	return e.newcomers
+}
+
+// acquaintance is what this process has seen of the entity. A call has the same from its
+// first model that is new to its end, also if the entity is forgotten meanwhile.
+func (e *entry) acquaintance() *acquaintance {
+	if e.newcomers != nil {
+		return e.newcomers.c
+	}
+	return acquainted.of(e.reservation.Entity)
 }
 
 func (nc *newcomers) find(model string) *newcomer {
@@ -92,8 +102,12 @@ type registrar struct {
 }
 
 func (e *entry) registrar() *registrar {
-	app, res := e.l.app, &e.reservation
-	return &registrar{app.Counters(), app.Leases(), res.Entity, res.Known, acquainted.of(res.Entity)}
+	return e.registrarOf(e.l.app.Counters(), e.l.app.Leases())
+}
+
+// registrarOf is the registrar of a call that has newcomers.
+func (e *entry) registrarOf(counters store.Counters, leases *store.Leases) *registrar {
+	return &registrar{counters, leases, e.reservation.Entity, e.reservation.Known, e.newcomers.c}
 }
 
 // enroll has the store say which of a call's models have counters of their own.

@@ -48,7 +48,9 @@ type newcomers struct {
 	named []newcomer
 }
 
-// newcomer is a model of a call that was not known before it, or may be given back.
+// newcomer is a model of a call that was not known before it, or may be given back; of a
+// call that names several, any model, lest what is known of one change while the store is
+// asked for others.
 type newcomer struct {
 	model string
 	own   bool
@@ -83,6 +85,9 @@ func (nc *newcomers) find(model string) *newcomer {
 	}
 	return nil
 }
+
+// asks tells whether the store is to be asked for counters of a model.
+func (nc *newcomers) asks(model string) bool { return nc != nil && slices.Contains(nc.fresh, model) }
 
 // unasked tells whether the store is to be asked for counters of models.
 func (nc *newcomers) unasked() bool { return nc != nil && len(nc.fresh) > 0 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -37,6 +38,73 @@ func counted(t *testing.T, e *entry, model string, others ...string) (ids []stri
 		ids = append(ids, strings.TrimPrefix(ru.store.ID, e.l.blocks[0].rules[0].store.ID))
 	}
 	return ids
+}
+
+// All places are taken, and what this process knows of a model of the call changes while
+// the store is asked for another one: the model stays where it was found.
+func TestWhatIsKnownOfAModelHoldsForTheCall(t *testing.T) {
+	reset := time.Now().Add(namesLive)
+	for name, tc := range map[string]struct {
+		before, between func(c *acquaintance)
+		want            []string // the main model's
+	}{
+		"one that shares is crowded out": {
+			func(c *acquaintance) {
+				c.miss("real", time.Now(), reset)
+				for i := range modelsMost - 1 {
+					c.miss(fmt.Sprint("late-", i), time.Now(), reset)
+				}
+			},
+			func(*acquaintance) {},
+			[]string{"~"},
+		},
+		"one that shares is forgotten": {
+			func(c *acquaintance) { c.miss("real", time.Now(), reset) },
+			func(c *acquaintance) { c.shared = nil },
+			[]string{"~"},
+		},
+		"one that has its own is forgotten": {
+			func(c *acquaintance) { c.meet("real", reset, nil, nil) },
+			func(c *acquaintance) { c.forget("real") },
+			[]string{"=real", "~"},
+		},
+		"one that shares gets a place": {
+			func(c *acquaintance) { c.miss("real", time.Now(), reset) },
+			func(c *acquaintance) { c.meet("real", reset, nil, nil) },
+			[]string{"~"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet()
+			f.fill(t, modelsMost)
+			l := eachApart(t)
+			of := store.Entity{Instance: "holds", Consumer: name}
+			c := acquainted.of(of)
+			tc.before(c)
+			e := newcomersOf(l, of)
+			if got := counted(t, e, "real", "new"); !slices.Contains(got, "=new") {
+				t.Fatalf("got %q for a model that is new", got)
+			}
+			g := f.replica()
+			g.c = e.newcomers.c
+			met, err := g.enroll(t.Context(), e.newcomers.fresh)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.between(c)
+			e.newcomers.named, e.newcomers.fresh = append(e.newcomers.named, met...), nil
+			if !e.newcomers.sharing() {
+				t.Fatal("the model that is new has got a place")
+			}
+			e.again = true
+			if got := counted(t, e, "real", "new"); !slices.Equal(got, tc.want) {
+				t.Errorf("the call counts in %q, want %q", got, tc.want)
+			}
+			if e.newcomers.unasked() {
+				t.Errorf("%q are to be asked for, and nobody does", e.newcomers.fresh)
+			}
+		})
+	}
 }
 
 // A model that a call names twice has one place.

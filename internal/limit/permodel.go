@@ -50,7 +50,8 @@ type slot struct {
 
 // slot finds the counters of a model; normal is its name and exact the one that the
 // config gives it, if it does. A name that is new is taken to have its own until the store
-// has said so; see enroll.
+// has said so; see enroll. Whatever was found once holds for the call: where its rules are
+// chosen again, no name may be new that was not, for nobody would ask for its place.
 func (e *entry) slot(normal, exact string) slot {
 	switch {
 	case exact != "":
@@ -62,15 +63,17 @@ func (e *entry) slot(normal, exact string) slot {
 	if n := e.newcomers.find(name); n != nil {
 		return slot{model: name, other: !n.own}
 	}
+	if e.newcomers.asks(name) {
+		return slot{model: name}
+	}
 	c := e.acquaintance()
 	own, ok, p := c.join(name, time.Now())
 	if !ok {
-		if nc := e.come(c); !slices.Contains(nc.fresh, name) {
-			nc.fresh = append(nc.fresh, name)
-		}
+		nc := e.come(c)
+		nc.fresh = append(nc.fresh, name)
 		return slot{model: name}
 	}
-	if p != nil {
+	if p != nil || len(e.models) > 0 {
 		nc := e.come(c)
 		nc.named = append(nc.named, newcomer{model: name, own: own, place: p})
 	}

@@ -2,17 +2,22 @@ package limit
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
-// A model that is new has its counters from its first call on, and keeps them once a call
-// was charged something or was answered well. Else its place is given back, lest names
-// that no provider knows take those of models. A request is something, where requests are
-// limited: what is charged has to be found again.
+// A model that is new has its counters from its first call on, and keeps them once it was
+// charged something, or a call that asks for it, or that it answers, was answered well.
+// Else its place is given back, lest names that no provider knows take those of models: of
+// the other models that a call names, an upstream may not have read a word. A request is
+// something, where requests are limited, and so is what all models of a call are charged
+// whose answer names none of them (see choose): what is charged has to be found again.
 //
 // Meanwhile the place is held, and when it is kept, charged. The calls of a process that
 // are under way at once share one hold, which the last of them gives back. Other processes
@@ -275,8 +280,8 @@ func (ru *rule) owned(model string) bool {
 }
 
 // leave ends the call's part in the places of its models. actual is what is settled, by
-// rule; good is set if the call was answered well.
-func (e *entry) leave(good bool, actual []int64) {
+// rule; o is how the call ended, nil if nothing came of it.
+func (e *entry) leave(o *meter.Outcome, actual []int64) {
 	if e.newcomers == nil {
 		return
 	}
@@ -285,15 +290,25 @@ func (e *entry) leave(good bool, actual []int64) {
 		if n.place == nil {
 			continue
 		}
-		charged := false
-		for i, amount := range actual {
-			charged = charged || e.rules[i].owned(n.model) && (amount > 0 || e.paid(i) > 0)
-		}
-		if g.c.leave(n.model, n.place, good || charged, g.leases) {
+		if g.c.leave(n.model, n.place, e.keeps(n.model, o, actual), g.leases) {
 			go g.charge(n.model, n.place) // it may take a while, and the client is not to wait
 		}
 	}
 	e.newcomers = nil
+}
+
+// keeps tells whether a model keeps its place after the call, as leave is told of it.
+func (e *entry) keeps(model string, o *meter.Outcome, actual []int64) bool {
+	for i, amount := range actual {
+		if e.rules[i].owned(model) && (amount > 0 || e.paid(i) > 0) {
+			return true
+		}
+	}
+	if o == nil || o.Status < http.StatusOK || o.Status >= http.StatusMultipleChoices {
+		return false
+	}
+	asked := len(e.models) == 0 || bounded(e.models[0]) == model // the only one, or the first
+	return asked || bounded(modelname.Normal(o.ServedModel)) == model
 }
 
 // charge keeps a place that is held, by whomever. The model's counter is charged by one of

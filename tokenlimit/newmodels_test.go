@@ -104,6 +104,73 @@ func TestModelsThatNothingCameOfKeepNoPlace(t *testing.T) {
 	})
 }
 
+// alsoNaming are members of a body that names so many models that nobody knows, and more,
+// beside the one that it asks for.
+func alsoNaming(prefix string, n int, more ...string) string {
+	for i := range n {
+		more = append(more, fmt.Sprint(prefix, "-", i))
+	}
+	return `"models":["` + strings.Join(more, `","`) + `"],`
+}
+
+// The names that a call brings along take no place where its answer is of another model.
+func TestModelsThatDidNotAnswerKeepNoPlace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer caddyhttp.HandlerFunc
+		own    map[string]float64 // used by two calls
+		free   int                // places that are left
+	}{
+		"the-one-asked-for-answers": {servedBy("real", 10, 5), map[string]float64{"real": 30}, 99},
+		"another-one-answers":       {servedBy("Vendor/dear", 10, 5), map[string]float64{"real": 30, "dear": 30}, 98},
+		"nothing-is-used":           {reply(200, `{"model":"real","usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`), nil, 99},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachStore(t, func(t *testing.T, start starter) {
+				q := start(t, "model * {\nlimit 1k tokens per hour\nper_model\n}")
+				answer = tc.answer
+				for _, prefix := range []string{"one", "two"} {
+					want(t, q.ask("alice", "real", alsoNaming(prefix, 60, "dear")), 200)
+				}
+				for model, used := range tc.own {
+					q.uses("alice", "tokens per hour (*) ["+model+"]", used)
+				}
+				answer = servedBy("x", 10, 5)
+				for i := range tc.free {
+					want(t, q.ask("alice", fmt.Sprint("m", i), ""), 200)
+				}
+				q.uses("alice", fmt.Sprintf("tokens per hour (*) [m%d]", tc.free-1), 15)
+				want(t, q.ask("alice", "late", ""), 200)
+				q.uses("alice", "tokens per hour (*) [other]", 15)
+			})
+		})
+	}
+}
+
+// An answer that names none of a call's models, or none at all, may be that of any: all
+// are charged for it, and each in a counter that is found again.
+func TestModelsThatMayHaveAnsweredKeepTheirPlace(t *testing.T) {
+	for name, body := range map[string]string{
+		"an-alias":    `{"model":"something","usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`,
+		"a-name-less": `{"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachStore(t, func(t *testing.T, start starter) {
+				q := start(t, "model * {\nlimit 1k tokens per hour\nper_model\n}")
+				answer = reply(200, body)
+				want(t, q.ask("alice", "real", alsoNaming("one", 60)), 200)
+				want(t, q.ask("alice", "real", alsoNaming("two", 60)), 200)
+				q.uses("alice", "tokens per hour (*) [real]", 30)
+				q.uses("alice", "tokens per hour (*) [one-59]", 15)
+				q.uses("alice", "tokens per hour (*) [two-38]", 15)
+				q.uses("alice", "tokens per hour (*) [other]", 15) // the last 21, once
+				if n := len(q.rows("alice")); n != 101 {
+					t.Errorf("got %d counters, want 101", n)
+				}
+			})
+		})
+	}
+}
+
 // What was charged has to be found again, whatever the answer was.
 func TestModelsThatWereChargedKeepTheirPlace(t *testing.T) {
 	for name, tc := range map[string]struct {

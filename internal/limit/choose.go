@@ -73,7 +73,7 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, model 
 	}
 	rules := b.rules
 	if b.perModel && len(b.rules) > 0 {
-		rules = b.rulesOf(e.slot(e.reservation.Entity, normal, exact))
+		rules = b.rulesOf(e.slot(normal, exact))
 	}
 	// without a model that is asked for, each of the others may be the alias
 	always := main || call.Model() == ""

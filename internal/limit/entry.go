@@ -102,7 +102,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	e := newEntry(l, who.set.usual())
 	defer func() {
 		if admitted == nil {
-			e.leave(false, nil)
+			e.leave(nil, nil)
 		}
 	}()
 	known := l.known || who.consumer == meter.DefaultConsumer
@@ -288,25 +288,25 @@ func (e *entry) quotas(qs []quota) []quota {
 // Settle implements meter.Entry.
 func (e *entry) Settle(o *meter.Outcome) {
 	used := o.All()
-	e.end(o.Status >= http.StatusOK && o.Status < http.StatusMultipleChoices, func(i int) int64 {
+	e.end(o, func(i int) int64 {
 		return e.amount(i, o, &used) - e.paid(i)
 	})
 }
 
 // Cancel implements meter.Entry.
 func (e *entry) Cancel() {
-	e.end(false, func(int) int64 { return 0 })
+	e.end(nil, func(int) int64 { return 0 })
 }
 
-// end settles the call. good is set if it was answered well.
-func (e *entry) end(good bool, amount func(i int) int64) {
+// end settles the call. o is how it ended, nil if nothing came of it.
+func (e *entry) end(o *meter.Outcome, amount func(i int) int64) {
 	e.watch.track.settle(1)
 	defer e.watch.track.settle(-1)
 	actual := e.actual[:0]
 	for i := range e.rules {
 		actual = append(actual, amount(i))
 	}
-	e.leave(good, actual)
+	e.leave(o, actual)
 	for i := range e.rules {
 		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)
 	}

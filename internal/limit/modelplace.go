@@ -2,17 +2,22 @@ package limit
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
+	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
-// A model that is new has its counters from its first call on, and keeps them once a call
-// was charged something or was answered well. Else its place is given back, lest names
-// that no provider knows take those of models. A request is something, where requests are
-// limited: what is charged has to be found again.
+// A model that is new has its counters from its first call on, and keeps them once it was
+// charged something, or a call that asks for it, or that it answers, was answered well.
+// Else its place is given back, lest names that no provider knows take those of models: of
+// the other models that a call names, an upstream may not have read a word. A request is
+// something, where requests are limited, and so is what all models of a call are charged
+// whose answer names none of them (see choose): what is charged has to be found again.
 //
 // Meanwhile the place is held, and when it is kept, charged. The calls of a process that
 // are under way at once share one hold, which the last of them gives back. Other processes
@@ -43,11 +48,14 @@ func (r *roll) end(keep int64, leases *store.Leases) {
 
 // newcomers are what a call has to do with models that are new. Most calls have none.
 type newcomers struct {
-	fresh []string // the store is to be asked for their counters
+	c     *acquaintance // of the call's entity: that which its places are in, to its end
+	fresh []string      // the store is to be asked for their counters
 	named []newcomer
 }
 
-// newcomer is a model of a call that was not known before it, or may be given back.
+// newcomer is a model of a call that was not known before it, or may be given back; of a
+// call that names several, any model, lest what is known of one change while the store is
+// asked for others.
 type newcomer struct {
 	model string
 	own   bool
@@ -55,11 +63,20 @@ type newcomer struct {
 }
 
 // come returns the entry's newcomers, for one to be added.
-func (e *entry) come() *newcomers {
+func (e *entry) come(c *acquaintance) *newcomers {
 	if e.newcomers == nil {
-		e.newcomers = new(newcomers)
+		e.newcomers = &newcomers{c: c}
 	}
 	return e.newcomers
+}
+
+// acquaintance is what this process has seen of the entity. A call has the same from its
+// first model that is new to its end, also if the entity is forgotten meanwhile.
+func (e *entry) acquaintance() *acquaintance {
+	if e.newcomers != nil {
+		return e.newcomers.c
+	}
+	return acquainted.of(e.reservation.Entity)
 }
 
 func (nc *newcomers) find(model string) *newcomer {
@@ -73,6 +90,9 @@ func (nc *newcomers) find(model string) *newcomer {
 	}
 	return nil
 }
+
+// asks tells whether the store is to be asked for counters of a model.
+func (nc *newcomers) asks(model string) bool { return nc != nil && slices.Contains(nc.fresh, model) }
 
 // unasked tells whether the store is to be asked for counters of models.
 func (nc *newcomers) unasked() bool { return nc != nil && len(nc.fresh) > 0 }
@@ -92,8 +112,12 @@ type registrar struct {
 }
 
 func (e *entry) registrar() *registrar {
-	app, res := e.l.app, &e.reservation
-	return &registrar{app.Counters(), app.Leases(), res.Entity, res.Known, acquainted.of(res.Entity)}
+	return e.registrarOf(e.l.app.Counters(), e.l.app.Leases())
+}
+
+// registrarOf is the registrar of a call that has newcomers.
+func (e *entry) registrarOf(counters store.Counters, leases *store.Leases) *registrar {
+	return &registrar{counters, leases, e.reservation.Entity, e.reservation.Known, e.newcomers.c}
 }
 
 // enroll has the store say which of a call's models have counters of their own.
@@ -256,8 +280,8 @@ func (ru *rule) owned(model string) bool {
 }
 
 // leave ends the call's part in the places of its models. actual is what is settled, by
-// rule; good is set if the call was answered well.
-func (e *entry) leave(good bool, actual []int64) {
+// rule; o is how the call ended, nil if nothing came of it.
+func (e *entry) leave(o *meter.Outcome, actual []int64) {
 	if e.newcomers == nil {
 		return
 	}
@@ -266,15 +290,25 @@ func (e *entry) leave(good bool, actual []int64) {
 		if n.place == nil {
 			continue
 		}
-		charged := false
-		for i, amount := range actual {
-			charged = charged || e.rules[i].owned(n.model) && (amount > 0 || e.paid(i) > 0)
-		}
-		if g.c.leave(n.model, n.place, good || charged, g.leases) {
+		if g.c.leave(n.model, n.place, e.keeps(n.model, o, actual), g.leases) {
 			go g.charge(n.model, n.place) // it may take a while, and the client is not to wait
 		}
 	}
 	e.newcomers = nil
+}
+
+// keeps tells whether a model keeps its place after the call, as leave is told of it.
+func (e *entry) keeps(model string, o *meter.Outcome, actual []int64) bool {
+	for i, amount := range actual {
+		if e.rules[i].owned(model) && (amount > 0 || e.paid(i) > 0) {
+			return true
+		}
+	}
+	if o == nil || o.Status < http.StatusOK || o.Status >= http.StatusMultipleChoices {
+		return false
+	}
+	asked := len(e.models) == 0 || bounded(e.models[0]) == model // the only one, or the first
+	return asked || bounded(modelname.Normal(o.ServedModel)) == model
 }
 
 // charge keeps a place that is held, by whomever. The model's counter is charged by one of

@@ -142,12 +142,16 @@ func TestAPlaceThatAnotherReplicaGivesBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		between int // models that get places meanwhile
 		keep    bool
+		late    bool // it is given back once the other call has ended
 		all     int64
 	}{
-		"it is taken anew":               {0, true, 1},
-		"it is taken beyond the bound":   {100, true, 101},
-		"nothing came of either":         {0, false, 0},
-		"nothing came of it, none left ": {100, false, 100},
+		"it is taken anew":                 {0, true, false, 1},
+		"it is taken beyond the bound":     {100, true, false, 101},
+		"nothing came of either":           {0, false, false, 0},
+		"nothing came of it, none left":    {100, false, false, 100},
+		"it is charged while it is held":   {0, true, true, 1},
+		"the last is charged while held":   {99, true, true, 100},
+		"nothing came of either, held yet": {0, false, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet()
@@ -157,9 +161,14 @@ func TestAPlaceThatAnotherReplicaGivesBack(t *testing.T) {
 			if got := ownOf(good); len(got) != 1 {
 				t.Fatal("the second replica counts it elsewhere")
 			}
-			one.end(failed, false)
+			if !tc.late {
+				one.end(failed, false)
+			}
 			f.fill(t, tc.between)
 			two.end(good, tc.keep)
+			if tc.late {
+				one.end(failed, false)
+			}
 			all, own := f.places(t, "new")
 			if all != tc.all || (len(own) == 1) != tc.keep {
 				t.Errorf("%d places, of %v", all, own)

@@ -50,8 +50,9 @@ type slot struct {
 
 // slot finds the counters of a model; normal is its name and exact the one that the
 // config gives it, if it does. A name that is new is taken to have its own until the store
-// has said so; see enroll.
-func (e *entry) slot(of store.Entity, normal, exact string) slot {
+// has said so; see enroll. Whatever was found once holds for the call: where its rules are
+// chosen again, no name may be new that was not, for nobody would ask for its place.
+func (e *entry) slot(normal, exact string) slot {
 	switch {
 	case exact != "":
 		return slot{model: exact}
@@ -62,16 +63,19 @@ func (e *entry) slot(of store.Entity, normal, exact string) slot {
 	if n := e.newcomers.find(name); n != nil {
 		return slot{model: name, other: !n.own}
 	}
-	own, ok, p := acquainted.of(of).join(name, time.Now())
-	switch {
-	case p != nil:
-		nc := e.come()
-		nc.named = append(nc.named, newcomer{model: name, own: true, place: p})
-	case !ok:
-		if nc := e.come(); !slices.Contains(nc.fresh, name) {
-			nc.fresh = append(nc.fresh, name)
-		}
+	if e.newcomers.asks(name) {
 		return slot{model: name}
+	}
+	c := e.acquaintance()
+	own, ok, p := c.join(name, time.Now())
+	if !ok {
+		nc := e.come(c)
+		nc.fresh = append(nc.fresh, name)
+		return slot{model: name}
+	}
+	if p != nil || len(e.models) > 0 {
+		nc := e.come(c)
+		nc.named = append(nc.named, newcomer{model: name, own: own, place: p})
 	}
 	return slot{model: name, other: !own}
 }

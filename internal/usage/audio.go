@@ -56,13 +56,14 @@ func extractAudio(v view, t *tally) bool {
 		return true
 	}
 	t.ended = true
-	tokens, ok := readTokens(v.raw(audUsage))
+	var n tokens
+	ok := readTokens(v.raw(audUsage), &n)
 	if !ok {
 		return true
 	}
-	t.terms.takeCost(&tokens.cost)
-	u := tokens.usage(true)
-	if speech && !tokens.out.audio.known {
+	t.terms.takeCost(&n.cost)
+	u := n.usage(true)
+	if speech && !n.out.audio.known {
 		u.AudioOut = u.Output
 	}
 	t.report(u)

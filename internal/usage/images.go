@@ -63,11 +63,12 @@ func extractImages(v view, t *tally) bool {
 // readImageUsage reads the usage of a document with images. What is put out is images,
 // even if the details do not say so; models that are billed by the image have no usage.
 func readImageUsage(v view, t *tally) (u Usage) {
-	tokens, ok := readTokens(v.raw(imgUsage))
+	var n tokens
+	ok := readTokens(v.raw(imgUsage), &n)
 	if ok {
-		t.terms.takeCost(&tokens.cost)
-		u = tokens.usage(true)
-		if !tokens.out.image.known {
+		t.terms.takeCost(&n.cost)
+		u = n.usage(true)
+		if !n.out.image.known {
 			u.ImageOut = u.Output
 		}
 	}

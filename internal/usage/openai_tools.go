@@ -110,7 +110,8 @@ func (t *tally) takeToolUsage(v view, base int) {
 	members(parseObject(v.raw(base+respTools)), func(name string, v gjson.Result) {
 		switch name {
 		case "image_gen":
-			n, ok := readTokens([]byte(v.Raw))
+			var n tokens
+			ok := readTokens([]byte(v.Raw), &n)
 			if !ok {
 				return
 			}

@@ -184,8 +184,14 @@ func (t *tally) readUsage(raw []byte, generated bool) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != typeObject {
 		return u, false
 	}
-	n, ok := readTokens(raw)
-	if ok {
+	return t.readUsageObject(raw, generated)
+}
+
+// readUsageObject is apart from readUsage, which most events of a stream come to in vain:
+// its stack would be that of every stream.
+func (t *tally) readUsageObject(raw []byte, generated bool) (u Usage, ok bool) {
+	var n tokens
+	if ok = readTokens(raw, &n); ok {
 		t.terms.takeCost(&n.cost)
 		say(&t.terms.SearchContext, n.searchContext)
 	}

@@ -105,12 +105,15 @@ func readUsage(raw []byte, generated bool) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != typeObject {
 		return u, false
 	}
-	t, ok := readTokens(raw)
+	var t tokens
+	ok = readTokens(raw, &t)
 	return t.usage(generated), ok
 }
 
-// readTokens reads a usage object. It reports false if raw is none, or counts nothing.
-func readTokens(raw []byte) (t tokens, ok bool) {
+// readTokens reads a usage object into t, which is large: who waits for a stream to go on
+// should not have copies of it on the stack. It reports false if raw is none, or counts
+// nothing.
+func readTokens(raw []byte, t *tokens) (ok bool) {
 	members(parseObject(raw), func(name string, v gjson.Result) {
 		switch name {
 		case "prompt_tokens":
@@ -163,9 +166,8 @@ func readTokens(raw []byte) (t tokens, ok bool) {
 			t.cost.take(name, v)
 		}
 	})
-	ok = t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known ||
+	return t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known ||
 		t.millis.known
-	return t, ok
 }
 
 // readConnectors sums up the searches of the web among the calls of Mistral's tools.

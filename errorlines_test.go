@@ -213,7 +213,11 @@ func adapted(text string) ([]byte, error) {
 
 func checkLine(t *testing.T, text string, want []string) {
 	t.Helper()
-	line := 1 + strings.Count(text[:strings.Index(text, here)], "\n")
+	before, _, marked := strings.Cut(text, here)
+	if !marked {
+		t.Fatalf("no line is marked in\n%s", text)
+	}
+	line := 1 + strings.Count(before, "\n")
 	_, err := adapted(text)
 	if err == nil {
 		t.Fatalf("no error of\n%s", text)

@@ -108,7 +108,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	known := l.known || who.consumer == meter.DefaultConsumer
 	entity := store.Entity{Instance: l.id, Consumer: who.consumer}
 	e.reservation.Entity, e.reservation.Known = entity, known
-	if f = e.choose(r, call, who.set); f != nil {
+	if f := e.choose(r, call, who.set); f != nil {
 		return nil, f, nil
 	}
 	if len(e.rules) == 0 {
@@ -148,7 +148,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 		}
 		if e.newcomers.sharing() {
 			e.again = true
-			if f = e.choose(r, call, who.set); f != nil {
+			if f := e.choose(r, call, who.set); f != nil {
 				return nil, f, nil
 			}
 			takes = e.takes(call, &w)

@@ -180,13 +180,15 @@ type Refuser interface {
 	// Refuses tells whether a call is known to be refused by some of its takes, whatever
 	// the others are, without asking what the counters are shared with. The results are
 	// filled as by a refusal then, but for those that are Unknown; else they say nothing.
-	Refuses(r *Reservation, results []Result) bool
+	// With often, it tells that only of an entity whose calls are refused so often that no
+	// more of them are to ask: others are told all by Reserve.
+	Refuses(r *Reservation, results []Result, often bool) bool
 }
 
 // Refuses asks c if it is a Refuser. No others know.
-func Refuses(c Counters, r *Reservation, results []Result) bool {
+func Refuses(c Counters, r *Reservation, results []Result, often bool) bool {
 	knows, ok := c.(Refuser)
-	return ok && knows.Refuses(r, results)
+	return ok && knows.Refuses(r, results, often)
 }
 
 // Counters is a store of counters. It is safe for use by many goroutines.

@@ -75,6 +75,42 @@ func TestInventedModelsOfARefusedCallerAskTheStoreSeldom(t *testing.T) {
 	}
 }
 
+// Nor does one that goes through models that it has used, and has counters for.
+func TestKnownModelsOfARefusedCallerAskTheStoreSeldom(t *testing.T) {
+	const calls, models = 2000, 100
+	blocks := ""
+	for i := range models {
+		blocks += fmt.Sprintf("model m%d {\nlimit 1k requests per minute\nlimit 1k requests per hour\nlimit 1M tokens per hour\n}\n", i)
+	}
+	for name, tc := range map[string]struct {
+		lines string
+		most  int // of scripts, in a second
+	}{
+		"a-limit-of-all-models":     {"limit 100 requests per day\nmodel * {\nlimit 1k requests per minute\nlimit 1k requests per hour\nlimit 1M tokens per hour\nper_model\n}", 16},
+		"a-limit-of-all-and-blocks": {"limit 100 requests per day\n" + blocks, 16},
+		"limits-of-their-own":       {"model * {\nlimit 1 requests per day\nlimit 1M tokens per day\nper_model\n}", models + 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			q := quotasOf(t, redisGlobal(srv), "through-"+name, tc.lines)
+			for i := range models {
+				want(t, q.ask("alice", fmt.Sprint("m", i), ""), 200)
+			}
+			before, began := scripts(t, srv), time.Now()
+			for i := range calls {
+				w := q.ask("alice", fmt.Sprint("m", i%models), "")
+				want(t, w, 429)
+				has(t, w, "X-RateLimit-Ban-Level", "daily", "X-RateLimit-Remaining", "0")
+			}
+			asked, took := scripts(t, srv)-before, time.Since(began)
+			t.Logf("%d scripts for %d calls in %s", asked, calls, took)
+			if most := tc.most * (1 + int(took/time.Second+1)); asked > most {
+				t.Errorf("%d calls ran %d scripts in %s, want at most %d", calls, asked, took, most)
+			}
+		})
+	}
+}
+
 // noModel is what providers answer to a name they do not know.
 var noModel = reply(http.StatusNotFound, `{"error":{"message":"no such model","code":"model_not_found"}}`)
 

@@ -138,10 +138,11 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 		Strict: l.config.Mode == Strict,
 		Takes:  takes, Lease: leases.Lease(),
 	}
-	if e.newcomers.unasked() {
-		if e.refused() {
-			return nil, e.refusedAs(call, takes, &w), nil
-		}
+	fresh := e.newcomers.unasked()
+	if len(who.set.blocks) > 0 && e.refused(!fresh) {
+		return nil, e.refusedAs(call, takes, &w), nil
+	}
+	if fresh {
 		if err := e.enroll(r.Context()); err != nil {
 			return nil, nil, err
 		}
@@ -185,11 +186,13 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	return e, nil, nil
 }
 
-// refused tells whether the call is known to be refused, whatever the counters of its new
-// models are: nobody is asked for those then.
-func (e *entry) refused() bool {
+// refused tells whether the call is known to be refused, whatever the counters of its
+// models are: nobody is asked for those then. With often it tells so only of callers that
+// are refused on and on, as in store.Refuser, lest they load the store by going through
+// their models.
+func (e *entry) refused(often bool) bool {
 	e.results = slices.Grow(e.results, len(e.rules))[:len(e.rules)]
-	if !store.Refuses(e.l.app.Counters(), &e.reservation, e.results) {
+	if !store.Refuses(e.l.app.Counters(), &e.reservation, e.results, often) {
 		return false
 	}
 	for i := range e.results {

@@ -200,9 +200,9 @@ func (c *Counters) ReadKnown(ctx context.Context, e store.Entity, rules []*store
 }
 
 // Refuses implements store.Refuser. In an outage it is not the remote that decides.
-func (c *Counters) Refuses(r *store.Reservation, results []store.Result) bool {
+func (c *Counters) Refuses(r *store.Reservation, results []store.Result, often bool) bool {
 	c.Start()
-	return !c.isOpen.Load() && !c.apart.waits(r.Entity) && !c.queue.has(r.Entity) && store.Refuses(c.remote, r, results)
+	return !c.isOpen.Load() && !c.apart.waits(r.Entity) && !c.queue.has(r.Entity) && store.Refuses(c.remote, r, results, often)
 }
 
 // ReadAll implements store.ManyReader, as Read does store.Counters.

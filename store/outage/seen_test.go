@@ -48,7 +48,7 @@ func TestCountersThatSayNothingAreNotRemembered(t *testing.T) {
 }
 
 // Refuses makes the fake remember that it refuses every call.
-func (f *fake) Refuses(_ *store.Reservation, results []store.Result) bool {
+func (f *fake) Refuses(_ *store.Reservation, results []store.Result, _ bool) bool {
 	for i := range results {
 		results[i] = store.Result{Exceeded: true}
 	}
@@ -61,11 +61,11 @@ func TestWhatTheRemoteRemembersIsNotAskedInAnOutage(t *testing.T) {
 	c, f := setup(t, newServer(now), Options{Now: now})
 	r := store.Reservation{Entity: entity, Lease: time.Minute, Takes: []store.Take{hold(day, 1, 1)}}
 	results := make([]store.Result, 1)
-	if !store.Refuses(c, &r, results) || !results[0].Exceeded {
+	if !store.Refuses(c, &r, results, false) || !results[0].Exceeded {
 		t.Error("the remote is not asked what it remembers")
 	}
 	cut(t, c, f)
-	if store.Refuses(c, &r, results) {
+	if store.Refuses(c, &r, results, false) {
 		t.Error("refused by what a remote remembers that is away")
 	}
 }

@@ -21,7 +21,7 @@ func (s *Store) Reserve(ctx context.Context, r *store.Reservation, results []sto
 		return &t.Ticket, nil
 	}
 	sh := s.shard(r.Entity)
-	if s.refused(sh, r, results, false) {
+	if s.refused(sh, r, results, knowAll) {
 		return nil, nil
 	}
 	since := time.Now()

@@ -20,8 +20,14 @@ const (
 	// refusalsMost is how many entities' are remembered in a shard.
 	refusalsMost = 512
 	// countersMost is how many counters of an entity are remembered beyond those of the
-	// last call.
-	countersMost = 32
+	// last call: two each of a hundred models, and some.
+	countersMost = 256
+	// countersLeast is how many at least, where many entities share a shard: its room is
+	// roomMost, or a few times that where they have become many only since.
+	countersLeast, roomMost = 32, refusalsMost * countersLeast
+	// askedMost is how many calls of an entity are refused by the server within rememberFor
+	// until it is refused often.
+	askedMost = 8
 )
 
 // refusal is what is remembered of an entity: the counters of the last call that was
@@ -29,6 +35,8 @@ const (
 type refusal struct {
 	rules []remembered
 	at    time.Time // of the last
+	since time.Time // from when on the server was asked so often, for rememberFor at most
+	asked int
 }
 
 type remembered struct {
@@ -59,15 +67,22 @@ func (s *Store) remember(q *queue, c *call, r *outcome) {
 	if _, known := sh.refusals[q.entity]; !known && len(sh.refusals) >= refusalsMost {
 		sh.forget(now)
 	}
-	kept := &refusal{rules: make([]remembered, len(c.takes)), at: now}
+	kept := &refusal{rules: make([]remembered, len(c.takes)), at: now, since: now, asked: 1}
 	for i := range c.takes {
 		kept.rules[i] = remembered{c.takes[i].Rule.ID, r.found[i], now, r.then, r.lapse}
 	}
 	if before := sh.refusals[q.entity]; before != nil {
-		kept.keep(before, now)
+		if before.recent(now) {
+			kept.since, kept.asked = before.since, before.asked+1
+		}
+		kept.keep(before, now, room(len(sh.refusals)))
 	}
 	sh.refusals[q.entity] = kept
 }
+
+// room is how many counters are remembered of each of some entities, beyond those of its
+// last call.
+func room(entities int) int { return max(countersLeast, min(countersMost, roomMost/entities)) }
 
 // changed forgets what was remembered of counters of an entity that this process changes.
 func (sh *shard) changed(e store.Entity, is func(id string) bool) {
@@ -93,29 +108,52 @@ func (sh *shard) forget(now time.Time) {
 	}
 }
 
-// keep adds what was remembered before and is so still.
-func (r *refusal) keep(before *refusal, now time.Time) {
-	most := len(r.rules) + countersMost
+// recent tells whether the server was asked within rememberFor as often as is noted.
+func (r *refusal) recent(now time.Time) bool {
+	age := now.Sub(r.since)
+	return age >= 0 && age <= rememberFor
+}
+
+// often tells whether the server was asked so often of late that calls are refused by some
+// of their counters, also where others are not remembered: an entity may have more counters
+// than are, and go through them.
+func (r *refusal) often(now time.Time) bool { return r.asked >= askedMost && r.recent(now) }
+
+// keep adds what was remembered before and is so still, at most so much.
+func (r *refusal) keep(before *refusal, now time.Time, most int) {
+	last := refusal{rules: r.rules} // what was remembered before is of different counters
+	most += len(r.rules)
 	for i := range before.rules {
 		old := &before.rules[i]
 		if len(r.rules) == most {
 			return
 		}
-		if _, ok := old.now(now); ok && r.find(old.id, i) == nil {
+		if _, ok := old.now(now); ok && last.find(old.id, i) == nil {
 			r.rules = append(r.rules, *old)
 		}
 	}
 }
 
 // Refuses implements store.Refuser.
-func (s *Store) Refuses(r *store.Reservation, results []store.Result) bool {
-	return !s.closed.Load() && s.refused(s.shard(r.Entity), r, results, true)
+func (s *Store) Refuses(r *store.Reservation, results []store.Result, often bool) bool {
+	know := knowSome
+	if often {
+		know = knowOften
+	}
+	return !s.closed.Load() && s.refused(s.shard(r.Entity), r, results, know)
 }
 
-// refused answers a call that is known to be refused, and fills its results. With some,
-// counters of which nothing is remembered are left out; else nothing is known without
-// all of them.
-func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result, some bool) bool {
+// knowing is of which counters something must be remembered for a call to be refused here.
+type knowing uint8
+
+const (
+	knowAll knowing = iota
+	knowSome
+	knowOften // of some, and only where the entity is refused often
+)
+
+// refused answers a call that is known to be refused, and fills its results.
+func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result, know knowing) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	kept := sh.refusals[r.Entity]
@@ -123,6 +161,9 @@ func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result,
 		return false
 	}
 	here, refused := s.now(), false
+	if know == knowOften && !kept.often(here) {
+		return false
+	}
 	for i := range r.Takes {
 		t := &r.Takes[i]
 		f := kept.find(t.Rule.ID, i)
@@ -137,7 +178,7 @@ func (s *Store) refused(sh *shard, r *store.Reservation, results []store.Result,
 			state.Roll(t.Rule, now)
 			f.check(state, t, f.held, now, &results[i])
 			refused = refused || results[i].Exceeded && !t.Shadow
-		case some:
+		case know != knowAll:
 			results[i] = store.Result{Limit: t.Limit, Unknown: true}
 		default:
 			return false

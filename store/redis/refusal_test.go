@@ -3,6 +3,7 @@
 package redis
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestARefusalIsKnownFromSomeOfTheCounters(t *testing.T) {
 			}
 			r := store.Reservation{Entity: e, Lease: time.Minute, Takes: tc.takes}
 			results := make([]store.Result, len(tc.takes))
-			if got := store.Refuses(s, &r, results); got != tc.want {
+			if got := store.Refuses(s, &r, results, false); got != tc.want {
 				t.Fatalf("known to be refused: %t, want %t", got, tc.want)
 			}
 			for i, k := range tc.takes {
@@ -74,6 +75,59 @@ func TestARefusalIsKnownFromSomeOfTheCounters(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A caller that is refused on and on is answered here by some of its counters; one that is
+// refused now and then is told of all.
+func TestCallsThatAreRefusedOftenAskNoMore(t *testing.T) {
+	server := redistest.Start(t)
+	var later time.Duration
+	began := time.Now()
+	s := open(t, Options{Addresses: []string{server.Addr()}, Now: func() time.Time { return began.Add(later) }})
+	e := store.Entity{Instance: "often", Consumer: "app"}
+	take := func(id string) store.Take {
+		return store.Take{Rule: &store.Rule{ID: id, Window: tokens.Window}, Limit: 10, Need: 1, Charge: 1}
+	}
+	if err := s.Adjust(t.Context(), e, store.Amount{Rule: take("used").Rule, Amount: 10}); err != nil {
+		t.Fatal(err)
+	}
+	check := func(want bool, takes ...store.Take) {
+		t.Helper()
+		r := store.Reservation{Entity: e, Lease: time.Minute, Takes: takes}
+		results := make([]store.Result, len(takes))
+		if got := store.Refuses(s, &r, results, true); got != want {
+			t.Fatalf("refused often: %t, want %t", got, want)
+		}
+		if want && (!results[0].Exceeded || !results[len(takes)-1].Unknown) {
+			t.Errorf("got %+v", results)
+		}
+	}
+	for round := range 2 {
+		for i := range askedMost {
+			check(false, take("used"), take("another"))
+			ask(t, s, e, false, take("used"), take(fmt.Sprint(round, "-", i)))
+		}
+		check(true, take("used"), take("another"))
+		check(false, take("free"), take("another"))
+		later += rememberFor + time.Millisecond
+		check(false, take("used"), take("another"))
+	}
+}
+
+// Many entities that are refused share the room of one that goes through many counters.
+func TestRememberedCountersOfManyEntitiesAreBounded(t *testing.T) {
+	now := time.Now()
+	for entities, want := range map[int]int{1: countersMost, 100: roomMost / 100, refusalsMost: countersLeast} {
+		kept := &refusal{}
+		for i := range 2 * countersMost {
+			next := &refusal{rules: []remembered{{id: fmt.Sprint(i), at: now}}}
+			next.keep(kept, now, room(entities))
+			kept = next
+		}
+		if n := len(kept.rules); n != 1+want {
+			t.Errorf("%d are remembered of each of %d, want %d", n, entities, 1+want)
+		}
 	}
 }
 
@@ -104,16 +158,16 @@ func giveBack(r *store.Rule) func(*testing.T, *Store, store.Entity, *time.Durati
 func TestRememberedCountersAreBounded(t *testing.T) {
 	now := time.Now()
 	kept := &refusal{}
-	for i := range 10 * countersMost {
+	for i := range 10 * countersLeast {
 		next := &refusal{rules: []remembered{{id: string(rune('a' + i)), at: now}}}
-		next.keep(kept, now)
+		next.keep(kept, now, countersLeast)
 		kept = next
 	}
-	if n := len(kept.rules); n > 1+countersMost {
+	if n := len(kept.rules); n != 1+countersLeast {
 		t.Errorf("%d are remembered", n)
 	}
 	next := &refusal{}
-	if next.keep(kept, now.Add(rememberFor+1)); len(next.rules) > 0 {
+	if next.keep(kept, now.Add(rememberFor+1), countersMost); len(next.rules) > 0 {
 		t.Errorf("%d are remembered that are too old", len(next.rules))
 	}
 }

@@ -1,6 +1,7 @@
 package apikeyauth
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,10 +40,9 @@ func TestDisablingAndEnabling(t *testing.T) {
 	}
 	for _, enabled := range []bool{false, false, true, true, false, true} {
 		var row keyRow
-		body := `{"enabled":false}`
-		var want error = errDisabled
-		if enabled {
-			body, want = `{"enabled":true}`, nil
+		body, want := `{"enabled":true}`, error(nil)
+		if !enabled {
+			body, want = `{"enabled":false}`, errDisabled
 		}
 		began := time.Now()
 		asked(t, http.StatusOK, "PATCH", "/llm/keys/a", body, &row)
@@ -66,7 +66,7 @@ func TestDisablingAndEnabling(t *testing.T) {
 		}
 	}
 	after, err := b.Get(t.Context(), "a")
-	if err != nil || string(after.Record()) != string(before.Record()) {
+	if err != nil || !bytes.Equal(after.Record(), before.Record()) {
 		t.Errorf("got %+v, %v\nwant %+v", after, err, before)
 	}
 }

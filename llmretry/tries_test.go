@@ -56,7 +56,7 @@ func TestCallsAreTriedAgain(t *testing.T) {
 		{name: "an error that breaks off", steps: steps(breaksOff(503), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "an error that breaks off, whatever the list says", h: &Handler{On: []int{503}}, steps: steps(breaksOff(503), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},
 		{name: "a connection that breaks", steps: steps(drops, ok), status: 200, body: sixty, calls: 2, tokens: 60 + expected, atMost: time.Second},
-		{name: "timeouts", steps: steps(slow, slow, ok), status: 200, body: sixty, calls: 3, tokens: 60 + 2*expected, atMost: 2 * time.Second},
+		{name: "timeouts", steps: []caddyhttp.HandlerFunc{slow, slow, ok}, status: 200, body: sixty, calls: 3, tokens: 60 + 2*expected, atMost: 2 * time.Second},
 		{name: "a timeout, and then a refusal", steps: steps(slow, replies(400, "no")), status: 400, body: "no", calls: 2, tokens: expected, atMost: time.Second},
 		{name: "a refusal, and then timeouts", steps: steps(replies(503, "no"), slow), status: 503, body: "no", calls: 3, tokens: 2 * expected, atMost: 2 * time.Second},
 		{name: "an error under 200", steps: steps(replies(200, `{"error":{"code":503,"message":"x"}}`), ok), status: 200, body: sixty, calls: 2, tokens: 60, atMost: time.Second},

@@ -40,6 +40,7 @@ var forwarded = []forwarding{
 	{method: http.MethodGet, path: "/llm/keys", query: []string{"after"}},
 	{method: http.MethodPost, path: "/llm/keys", body: true},
 	{method: http.MethodPost, path: "/llm/keys/{id}/rotate", body: true},
+	{method: http.MethodPatch, path: "/llm/keys/{id}", body: true},
 	{method: http.MethodDelete, path: "/llm/keys/{id}"},
 }
 

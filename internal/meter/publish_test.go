@@ -44,8 +44,16 @@ type uneven struct{ v any }
 func TestPublishedVariablesAreThoseBehind(t *testing.T) {
 	shared, one := map[string]int{"a": 1}, []int{1, 2, 3}
 	values := []any{
-		nil, "", "a", true, false, 1, int64(1), 1.5, math.NaN(), shared, map[string]int{"a": 1}, one, one[:2], []int{1, 2, 3},
-		&shared, uneven{1}, uneven{shared}, uneven{nil}, func() {}, fmt.Errorf("a"), [1]any{shared},
+		nil, "", "a", true, false, 1, int64(1), 1.5, math.NaN(), shared,
+		map[string]int{"a": 1},
+		one, one[:2],
+		[]int{1, 2, 3},
+		&shared,
+		uneven{1},
+		uneven{shared},
+		uneven{nil},
+		func() {}, fmt.Errorf("a"),
+		[1]any{shared},
 	}
 	names := []string{"a", "b", "c", "d"}
 	draw := func(t *rapid.T, label string) map[string]any {
@@ -75,8 +83,9 @@ func TestPublishedVariablesAreThoseBehind(t *testing.T) {
 // Proxies leave variables behind that are structs of many fields.
 func TestToCompareVariablesAllocatesNothing(t *testing.T) {
 	type large struct {
-		a, b, c, d string
-		e          any
+		a       string
+		_, _, _ string
+		e       any
 	}
 	one, other := map[string]any{"v": large{a: "x", e: 1}, "s": "x"}, map[string]any{"v": large{a: "x", e: 1}, "s": "x"}
 	if n := testing.AllocsPerRun(100, func() { publish(one, other) }); n != 0 {

@@ -66,6 +66,7 @@ type keyOf struct {
 	key any
 }
 
+// Value implements context.Context.
 func (k *keyOf) Value(key any) any {
 	k.key = key
 	return nil
@@ -147,7 +148,7 @@ func (p *Passage) said(placeholder string) bool {
 	}
 	inside, ok := p.repl.Get(placeholder)
 	outside, known := p.window.outside.Get(placeholder)
-	return ok && !(known && identical(inside, outside))
+	return ok && (!known || !identical(inside, outside))
 }
 
 // untold is how many requests were sent by a transport that does not tell, FastCGI's: one if
@@ -199,7 +200,7 @@ func (c *Call) missed(answered, gone bool, err error) (unanswered bool) {
 	switch {
 	case p == nil || c.attempts.n > 0: // whoever counts attempts notes theirs
 		return false
-	case answered && !(gone && c.tap.status == statusClientGone):
+	case answered && (!gone || c.tap.status != statusClientGone):
 		c.Miss(p.Unanswered(Answered, nil))
 		return false
 	case gone:

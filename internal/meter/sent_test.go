@@ -294,7 +294,7 @@ func TestATraceFurtherOutIsTold(t *testing.T) {
 	}))
 	c := New().Call(r)
 	outer := c.pass(r.Context(), w, r)
-	between := outer.Request().WithContext(context.WithValue(outer.Request().Context(), sse, "x"))
+	between := outer.Request().WithContext(context.WithValue(outer.Request().Context(), passageTestKey{}, "x"))
 	inner := c.pass(between.Context(), w, between)
 	trace := httptrace.ContextClientTrace(inner.Request().Context())
 	trace.GetConn("example.com:443")
@@ -332,3 +332,6 @@ func TestATransportMayTellLater(t *testing.T) {
 		t.Errorf("the second has %d of the first", n)
 	}
 }
+
+// passageTestKey is of a context between two passages.
+type passageTestKey struct{}

@@ -70,6 +70,7 @@ export const adjust = (a) => call('POST', 'llm/usage/adjust', a);
 export const keysPage = (after) => call('GET', 'llm/keys' + query({ after }));
 export const newKey = async (k) => (await call('POST', 'llm/keys', k)).data;
 export const rotateKey = async (id, grace, end) => (await call('POST', `llm/keys/${part(id)}/rotate`, { grace, ...(end && { end }) })).data;
+export const enableKey = (id, enabled) => call('PATCH', `llm/keys/${part(id)}`, { enabled });
 export const revokeKey = (id) => call('DELETE', `llm/keys/${part(id)}`);
 
 export const config = async (name) => (await call('GET', 'config/' + part(name))).data;

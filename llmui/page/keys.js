@@ -79,7 +79,7 @@ function line(k) {
 		h('td', { 'data-label': 'Group' }, k.group || h('span', { class: 'quiet' }, '–')),
 		h('td', { 'data-label': 'Models' }, k.models?.join(' ') ?? h('span', { class: 'quiet' }, 'all')),
 		h('td', { 'data-label': 'State' }, state(k)),
-		h('td', { class: 'actions' }, act('Rotate', rotate), act('Revoke', revoke, true)));
+		h('td', { class: 'actions' }, act('Rotate', rotate), act(k.disabled ? 'Enable' : 'Disable', enable), act('Revoke', revoke, true)));
 }
 
 const day = (instant) => instant.replace('T00:00:00Z', '').replace(/:\d\d(\.\d+)?Z$/, ' UTC').replace('T', ' ');
@@ -163,6 +163,22 @@ function rotate(k) {
 			});
 			changed();
 			tell('The new secret of ' + k.id, got);
+		},
+	});
+}
+
+// enable has a key that is disabled work again, and one that is not stop.
+function enable(k) {
+	const what = k.disabled ? 'Enable' : 'Disable';
+	ask({
+		title: `${what} ${k.id}`,
+		body: h('p', {}, 'Its calls', k.application ? [' for ', h('strong', {}, k.application)] : '',
+			k.disabled ? ' are admitted again within a second, on all replicas.' : ' are refused within a second, on all replicas, until it is enabled again.'),
+		yes: what,
+		act: async () => {
+			await api.enableKey(k.id, k.disabled);
+			say(`${k.id} is ${k.disabled ? 'enabled' : 'disabled'}.`);
+			changed();
 		},
 	});
 }

@@ -1,4 +1,4 @@
-// A key is issued, used, rotated, also within a grace, and revoked; its secret is shown once.
+// A key is issued, used, rotated, also within a grace, disabled, enabled and revoked; its secret is shown once.
 import { chat, row } from './gateway.mjs';
 
 export default async ({ url, args, open, shot, axe, equal, ok, until }) => {
@@ -60,6 +60,14 @@ export default async ({ url, args, open, shot, axe, equal, ok, until }) => {
 	const fourth = await again('current');
 	equal(await chat({ ...args, key: third }), 401, 'the one that nobody got');
 	equal(await chat({ ...args, key: second }), 200, 'the older one within its grace');
+
+	for (const [what, status] of [['Disable', 401], ['Enable', 200]]) {
+		await key.getByRole('button', { name: new RegExp('^' + what) }).click();
+		await shot(page, what.toLowerCase());
+		await page.getByRole('dialog').getByRole('button', { name: what }).click();
+		await page.getByText(`is ${what.toLowerCase()}d.`).waitFor();
+		await until(what, async () => await chat({ ...args, key: fourth }) === status);
+	}
 
 	await key.getByRole('button', { name: /^Revoke/ }).click();
 	await page.getByText('This cannot be taken back.').waitFor();

@@ -88,7 +88,7 @@ func balancing(match object, upstreams ...string) object {
 func TestWhatWasSentAndHadNoAnswerIsCharged(t *testing.T) {
 	const soon = int64(100 * time.Millisecond)
 	expected := int64(promptTokens + unknownOutput)
-	with := func(p object, transport object) object {
+	with := func(p, transport object) object {
 		p["transport"] = transport
 		return p
 	}

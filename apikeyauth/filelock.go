@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -33,7 +34,7 @@ func lockFile(path string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	switch _, err := l.TryLockContext(ctx, lockRetry); {
-	case errors.Is(err, errors.ErrUnsupported):
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.ENOLCK): // such as NFS without its lock service
 		return func() {}, nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, errLocked

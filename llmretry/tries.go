@@ -185,7 +185,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 	g, noted := t.gate, false
 	defer func() {
 		if !noted { // it panics
-			t.unanswered(r, nil)
+			t.unanswered(t.gone(r), nil)
 		}
 		if done || g.mode == passing {
 			g.passage.Join()
@@ -196,7 +196,8 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 		err = caddyhttp.Error(http.StatusBadGateway, errCut)
 	}
 	noted = true
-	sent := t.unanswered(r, err)
+	gone := t.gone(r) // once, or a request might be charged as that of one who left and of one who did not
+	sent := t.unanswered(gone, err)
 	switch {
 	case g.mode == passing:
 		return true, err
@@ -205,7 +206,7 @@ func (t *tries) attempt(r *http.Request, next caddyhttp.Handler) (done bool, err
 			t.call.Unsay(t.saved, g.ResponseWriter) // a route for errors writes another answer
 		}
 		status, again := t.retryableError(err, sent)
-		if t.gone(r) {
+		if gone {
 			return true, err
 		}
 		t.judgeRoute(status)
@@ -246,11 +247,14 @@ func (t *tries) run(r *http.Request, next caddyhttp.Handler) (cut bool, err erro
 
 // unanswered has those requests of an attempt charged that were sent and had no answer, and
 // tells whether there were any.
-func (t *tries) unanswered(r *http.Request, err error) bool {
+func (t *tries) unanswered(gone bool, err error) bool {
 	g, e := t.gate, meter.Answered
 	switch {
-	case t.gone(r) && (g.mode == waiting || g.status == statusClientGone):
+	case gone && (g.mode == waiting || g.status == statusClientGone):
 		e = meter.Left
+		if !g.passage.Sent() {
+			t.call.Idle()
+		}
 	case err != nil && g.mode == peeking:
 		e = meter.CutOff
 	case err != nil && g.mode == waiting:

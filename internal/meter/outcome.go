@@ -138,7 +138,7 @@ func (c *Call) worked(status int, answered, gone, missed bool, report *usage.Rep
 	case c.late && (!answered || status == statusClientGone):
 		return false // nothing is sent for a client that had gone before
 	case gone && (!answered || status == statusClientGone):
-		return true // before the header: it may have been at work
+		return c.atWork() // before the header: it may have been at work
 	case missed:
 		return true // it may have been at work until the gateway gave up
 	case !answered && status == 0:
@@ -148,6 +148,13 @@ func (c *Call) worked(status int, answered, gone, missed bool, report *usage.Rep
 	default:
 		return !report.Failed
 	}
+}
+
+// atWork tells whether a provider may be at work for the call: whoever counts attempts says so
+// by Idle if none is.
+func (c *Call) atWork() bool {
+	p := c.tap.passage
+	return p == nil || c.attempts.n > 0 || p.Sent()
 }
 
 // statusClientGone is what reverse_proxy notes when the client has hung up before

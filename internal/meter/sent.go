@@ -8,7 +8,6 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
@@ -21,36 +20,47 @@ import (
 // never came, and a proxy returns that of its last try only.
 //
 // Goroutines of a transport may tell something after the handlers have ended. So each
-// passage has sends of its own, which are atomic.
+// passage has sends of its own, with a lock.
 type sends struct {
 	once  sync.Once
 	trace httptrace.ClientTrace
 
-	tried    atomic.Bool  // a transport that tells has looked for a connection
-	whole    atomic.Int32 // requests that were written to their end
-	answered atomic.Int32 // those of them whose answer has begun
-	last     atomic.Int32 // of those that the last try wrote
-	begun    atomic.Int32 // and whose answer has begun
+	mu     sync.Mutex
+	tried  bool // a transport that tells has looked for a connection
+	missed int  // requests of tries before the last that were sent and had no answer
+	again  bool // there was a try before the last
+	before any  // what answerCame said when the last try began, if there was one before it
+
+	wrote bool // the last try's request was written to its end
+	begun bool // and its answer began, or that to a part of it
 }
 
 // The methods that follow are what the trace calls.
 
-func (s *sends) getConn(string) {
-	s.last.Store(0)
-	s.begun.Store(0)
-	s.tried.Store(true)
+func (p *Passage) getConn(string) {
+	s := &p.sends
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried {
+		if s.wrote && (!s.begun || !p.came()) {
+			s.missed++
+		}
+		s.again = true
+		s.before, _ = p.get(answerCame)
+	}
+	s.tried, s.wrote, s.begun = true, false, false
 }
 
 func (s *sends) wroteRequest(info httptrace.WroteRequestInfo) {
-	if info.Err == nil { // of a part nobody can make an answer
-		s.whole.Add(1)
-		s.last.Add(1)
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrote = s.wrote || info.Err == nil // of a part nobody can make an answer
 }
 
 func (s *sends) gotFirstResponseByte() {
-	s.answered.Add(1)
-	s.begun.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = true
 }
 
 // traceKey is where transports look for a trace; only they can name it.
@@ -81,7 +91,7 @@ func (p *Passage) traced() *httptrace.ClientTrace {
 	s := &p.sends
 	s.once.Do(func() {
 		s.trace = httptrace.ClientTrace{
-			GetConn: s.getConn, WroteRequest: s.wroteRequest, GotFirstResponseByte: s.gotFirstResponseByte,
+			GetConn: p.getConn, WroteRequest: s.wroteRequest, GotFirstResponseByte: s.gotFirstResponseByte,
 		}
 		outermost := p
 		for {
@@ -102,6 +112,9 @@ func (p *Passage) traced() *httptrace.ClientTrace {
 // long that took, which is hardly ever the same twice.
 const answerCame = "http.reverse_proxy.upstream.latency"
 
+// proxyRan is the placeholder that a proxy sets whatever it came to.
+const proxyRan = "http.reverse_proxy.duration"
+
 // Ending is how the handlers behind a passage ended.
 type Ending uint8
 
@@ -117,38 +130,66 @@ const (
 // far as the transport tells. That of a client that has left is not among them.
 func (p *Passage) Unanswered(e Ending, err error) int {
 	s := &p.sends
-	n := s.whole.Load() - s.answered.Load()
-	sent, begun := s.last.Load() > 0, s.begun.Load() > 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, silent := s.missed, s.wrote && !s.begun
 	switch e {
 	case Answered:
+		if silent { // somebody else has answered in the upstream's place
+			n++
+		}
 	case CutOff:
 		n++
 	case Left:
-		if sent && !begun {
-			n--
-		}
 	case Failed:
 		switch {
-		case !s.tried.Load():
-			n = int32(p.untold(err))
-		case sent && begun && !p.said(answerCame):
-			n++ // the answer broke off in its header
-		case sent && !begun && notBegun(err):
-			n--
+		case !s.tried:
+			n = p.untold(err)
+		case s.wrote && s.begun && !p.came(), silent && !notBegun(err):
+			n++ // the answer broke off in its header, or there was none
 		}
 	}
-	return int(max(n, 0))
+	return n
+}
+
+// Sent tells whether an upstream may be at work for the last try of the passage: it was
+// sent, or nobody can tell.
+func (p *Passage) Sent() bool {
+	s := &p.sends
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried {
+		return s.wrote
+	}
+	return p.said(proxied[0]) || !p.said(proxyRan)
+}
+
+// came tells whether the last try had the header of an answer. The lock must be held.
+func (p *Passage) came() bool {
+	if !p.sends.again {
+		return p.said(answerCame)
+	}
+	now, ok := p.get(answerCame)
+	return ok && !identical(now, p.sends.before)
+}
+
+// get is what a placeholder of the passage says.
+func (p *Passage) get(placeholder string) (any, bool) {
+	if p.repl == nil {
+		return nil, false
+	}
+	return p.repl.Get(placeholder)
 }
 
 // said tells whether a proxy of the passage has set a placeholder, which one further out may
 // have set too.
 func (p *Passage) said(placeholder string) bool {
-	if p.repl == nil {
+	inside, ok := p.get(placeholder)
+	if !ok {
 		return false
 	}
-	inside, ok := p.repl.Get(placeholder)
 	outside, known := p.window.outside.Get(placeholder)
-	return ok && (!known || !identical(inside, outside))
+	return !known || !identical(inside, outside)
 }
 
 // untold is how many requests were sent by a transport that does not tell, FastCGI's: one if

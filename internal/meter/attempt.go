@@ -19,6 +19,7 @@ type attempts struct {
 	routed *usage.Request // what it asks for; nil where that is what the client does
 	lost   []*Lost
 	idle   bool // nobody is at work for it any more, and its attempts are noted
+	denied int  // how many of them ended in a refusal by a handler, before the last one
 }
 
 // Lost is an answer that the client may not get, or that never came.
@@ -83,6 +84,10 @@ func (c *Call) Save(w http.ResponseWriter, r *http.Request) *Saved {
 // saved, and a header of the answer to which no earlier attempt has added; the body is the
 // same memory again.
 func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passage {
+	if c.refusedBy != "" { // the attempt before, not the call
+		c.refusedBy = ""
+		c.attempts.denied++
+	}
 	c.restore(s, w)
 	c.attempts.routed = nil
 	p := c.pass(r.Context(), w, r)
@@ -116,6 +121,12 @@ func (c *Call) Client(r *http.Request) context.Context {
 		return c.drain.client
 	}
 	return r.Context()
+}
+
+// tried tells whether attempts of a call that is refused have gone upstream: what they used
+// is charged all the same.
+func (c *Call) tried() bool {
+	return len(c.attempts.lost) > 0 || c.attempts.n > c.attempts.denied+1
 }
 
 // Tried notes that an attempt is made, and by which route; the log tells the last one.

@@ -143,7 +143,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		defer c.m.live.remove(c.drain)
 	}
 
-	if c.refusedBy != "" {
+	if c.refusedBy != "" && !c.tried() {
 		for _, e := range c.entries {
 			e.Cancel()
 		}
@@ -153,9 +153,16 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		c.tap.report(false)
 		return
 	}
-	expected := c.expectation() // before it learns from the answer
-	o := c.outcome(r, err, returned)
-	c.price(o)
+	var expected expectation
+	o := &c.result
+	if c.refusedBy != "" { // after attempts that an upstream has worked for
+		*o = Outcome{Source: SourceNone, Status: c.tap.status}
+		c.tap.report(false)
+	} else {
+		expected = c.expectation() // before it learns from the answer
+		o = c.outcome(r, err, returned)
+		c.price(o)
+	}
 	c.addLost(o)
 	c.tellCost(r)
 	for _, e := range c.entries {

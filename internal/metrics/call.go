@@ -62,17 +62,22 @@ type Call struct {
 // Ended counts a call that has ended.
 func (s *Set) Ended(c *Call) {
 	who := s.consumers.of(c.Consumer.Name, c.Consumer.Named)
-	if c.Refused {
+	nothing := c.Usage == nil || c.Usage.Total() == 0 && len(c.Other) == 0 && c.Cost <= 0 && !c.Unpriced
+	switch {
+	case !c.Refused:
+		who.ended(s, answer{c.API, class(c.Status)})
+	case nothing:
 		who.ended(s, answer{c.API, "refused"})
 		return
+	default: // after attempts that used something
+		who.ended(s, answer{c.API, "refused"})
 	}
-	who.ended(s, answer{c.API, class(c.Status)})
 	for i, name := range sources {
 		if name == c.Source {
 			s.sourceOf[i].Inc()
 		}
 	}
-	if c.Usage == nil || c.Usage.Total() == 0 && len(c.Other) == 0 && c.Cost <= 0 && !c.Unpriced {
+	if nothing {
 		return
 	}
 	reported := c.Source == sources[0]

@@ -220,27 +220,36 @@ func (g *gateway) chat(key string) answer {
 // adminGet reads from the admin endpoint.
 func (g *gateway) adminGet(path string, into any) int {
 	g.t.Helper()
+	status, body := g.adminRead(path)
+	if into != nil && status == http.StatusOK {
+		if err := json.Unmarshal(body, into); err != nil {
+			g.t.Fatalf("%s: %v in %s", path, err, body)
+		}
+	}
+	return status
+}
+
+// adminRead asks the admin endpoint, of which each config has one of its own: that of the
+// one before may still take a connection, and end without an answer.
+func (g *gateway) adminRead(path string) (status int, body []byte) {
+	g.t.Helper()
 	c := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", g.admin)
 		},
 		DisableKeepAlives: true,
 	}}
-	resp, err := c.Get("http://localhost" + path)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	if into != nil && resp.StatusCode == http.StatusOK {
-		if err := json.Unmarshal(body, into); err != nil {
-			g.t.Fatalf("%s: %v in %s", path, err, body)
+	eventually(g.t, "answered", func() bool {
+		resp, err := c.Get("http://localhost" + path)
+		if err != nil {
+			return false
 		}
-	}
-	return resp.StatusCode
+		defer resp.Body.Close()
+		status = resp.StatusCode
+		body, err = io.ReadAll(resp.Body)
+		return err == nil
+	})
+	return status, body
 }
 
 // row is a line of GET /llm/usage.

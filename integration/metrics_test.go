@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -40,22 +39,9 @@ func (g *gateway) scrape() map[string]float64 {
 // exposition is what Prometheus reads.
 func (g *gateway) exposition() string {
 	g.t.Helper()
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", g.admin)
-		},
-		DisableKeepAlives: true,
-	}}
-	var resp *http.Response
-	eventually(g.t, "answered", func() (ok bool) { // a reload may be replacing the endpoint
-		var err error
-		resp, err = c.Get("http://localhost/metrics")
-		return err == nil
-	})
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		g.t.Fatalf("%d %v: %s", resp.StatusCode, err, body)
+	status, body := g.adminRead("/metrics")
+	if status != http.StatusOK {
+		g.t.Fatalf("%d: %s", status, body)
 	}
 	return string(body)
 }

@@ -1,6 +1,7 @@
 package llmretry
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,11 @@ import (
 func TestRefusedAttemptsAreNoRefusedCalls(t *testing.T) {
 	const expected = 1032 // of a call that does not say what it used
 	ok := steps(replies(200, sixty))
+	var h *Handler
+	withError := steps(func(_ http.ResponseWriter, r *http.Request) error {
+		h.meter.Call(r).Refused(r, "llm_cost")
+		return caddyhttp.Error(http.StatusBadRequest, errors.New("the body cannot be read"))
+	})
 	for _, tt := range []struct {
 		name                   string
 		on                     []int
@@ -25,11 +31,12 @@ func TestRefusedAttemptsAreNoRefusedCalls(t *testing.T) {
 		{"after an answer", nil, steps(replies(503, busy)), nil, ok, 400, 1, 0, 0},
 		{"before an answer", []int{400, 502}, steps(drops), nil, ok, 200, 1, 0, 2*expected + 60},
 		{"twice after what was sent", []int{400, 502}, steps(drops), nil, nil, 400, 1, 0, 2 * expected},
+		{"while an earlier answer is what the client gets", []int{400, 529}, steps(replies(529, sixty)), withError, withError, 529, 1, 0, 120},
 		{"and nothing else", []int{400}, nil, nil, nil, 400, 0, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHandler(t, &Handler{Attempts: 2, On: tt.on, Fallbacks: []*Fallback{
+				h = newHandler(t, &Handler{Attempts: 2, On: tt.on, Fallbacks: []*Fallback{
 					{Routes: make(caddyhttp.RouteList, 1)}, {Routes: make(caddyhttp.RouteList, 1)},
 				}})
 				up := func(s []caddyhttp.HandlerFunc) *script {

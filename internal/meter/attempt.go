@@ -19,6 +19,7 @@ type attempts struct {
 	routed *usage.Request // what it asks for; nil where that is what the client does
 	lost   []*Lost
 	idle   bool // nobody is at work for it any more, and its attempts are noted
+	again  bool // the whole of it is sent a second time, without usage being asked for
 	denied int  // how many of them ended in a refusal by a handler, before the last one
 }
 
@@ -32,6 +33,8 @@ type Lost struct {
 	routed *usage.Request
 	own    Pricer          // what a handler behind has brought, if any
 	repl   *caddy.Replacer // knows which upstream was called
+
+	refusedBy string // the handler whose refusal it is; empty where it is an upstream's answer
 }
 
 // mostHeld bounds the body of a call that nobody needs to read, in bytes: it is held for
@@ -126,7 +129,7 @@ func (c *Call) Client(r *http.Request) context.Context {
 // tried tells whether attempts of a call that is refused have gone upstream: what they used
 // is charged all the same.
 func (c *Call) tried() bool {
-	return len(c.attempts.lost) > 0 || c.attempts.n > c.attempts.denied+1
+	return len(c.attempts.lost) > 0 || c.attempts.again || c.attempts.n > c.attempts.denied+1
 }
 
 // Tried notes that an attempt is made, and by which route; the log tells the last one.
@@ -198,7 +201,9 @@ func (c *Call) Idle() { c.attempts.idle = true }
 
 // Hear reads an answer that is kept from the client, while it is the last one.
 func (c *Call) Hear(status int, header http.Header, body []byte) *Lost {
-	l := &Lost{source: SourceReported, by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl}
+	l := &Lost{
+		source: SourceReported, by: c.attempts.by, routed: c.attempts.routed, own: c.pricer, repl: c.repl, refusedBy: c.refusedBy,
+	}
 	if c.tap == nil || c.tap.resp == nil || c.Request == nil {
 		return l // nobody wants to know what it used
 	}
@@ -223,6 +228,10 @@ func (c *Call) Lose(l *Lost) {
 func (c *Call) Take(l *Lost) {
 	c.attempts.by, c.attempts.routed = l.by, l.routed
 	c.pricer, c.repl = l.own, l.repl
+	if c.refusedBy != "" && l.refusedBy == "" { // the last attempt, and not what the client gets
+		c.attempts.denied++
+	}
+	c.refusedBy = l.refusedBy
 }
 
 // serving is what the upstream is asked for at last.

@@ -19,8 +19,7 @@ type attempts struct {
 	routed *usage.Request // what it asks for; nil where that is what the client does
 	lost   []*Lost
 	idle   bool // nobody is at work for it any more, and its attempts are noted
-	again  bool // the whole of it is sent a second time, without usage being asked for
-	denied int  // how many of them ended in a refusal by a handler, before the last one
+	served bool // one before the last was not refused by a handler
 }
 
 // Lost is an answer that the client may not get, or that never came.
@@ -87,10 +86,6 @@ func (c *Call) Save(w http.ResponseWriter, r *http.Request) *Saved {
 // saved, and a header of the answer to which no earlier attempt has added; the body is the
 // same memory again.
 func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passage {
-	if c.refusedBy != "" { // the attempt before, not the call
-		c.refusedBy = ""
-		c.attempts.denied++
-	}
 	c.restore(s, w)
 	c.attempts.routed = nil
 	p := c.pass(r.Context(), w, r)
@@ -129,11 +124,20 @@ func (c *Call) Client(r *http.Request) context.Context {
 // tried tells whether attempts of a call that is refused have gone upstream: what they used
 // is charged all the same.
 func (c *Call) tried() bool {
-	return len(c.attempts.lost) > 0 || c.attempts.again || c.attempts.n > c.attempts.denied+1
+	return len(c.attempts.lost) > 0 || c.attempts.served
 }
 
-// Tried notes that an attempt is made, and by which route; the log tells the last one.
+// supersede notes that the last attempt, if there was any, is not what the client gets, and
+// by whom what it gets instead was refused, if it was.
+func (c *Call) supersede(refusedBy string) {
+	c.attempts.served = c.attempts.served || c.attempts.n > 0 && c.refusedBy == ""
+	c.refusedBy = refusedBy
+}
+
+// Tried notes that an attempt is made, and by which route; the log tells the last one. A
+// refusal was of the attempt before, not of the call.
 func (c *Call) Tried(route string) {
+	c.supersede("")
 	c.attempts.n++
 	c.attempts.by = route
 }
@@ -228,10 +232,7 @@ func (c *Call) Lose(l *Lost) {
 func (c *Call) Take(l *Lost) {
 	c.attempts.by, c.attempts.routed = l.by, l.routed
 	c.pricer, c.repl = l.own, l.repl
-	if c.refusedBy != "" && l.refusedBy == "" { // the last attempt, and not what the client gets
-		c.attempts.denied++
-	}
-	c.refusedBy = l.refusedBy
+	c.supersede(l.refusedBy)
 }
 
 // serving is what the upstream is asked for at last.

@@ -236,15 +236,11 @@ func (c *Call) set(r *http.Request, body []byte) {
 
 // send puts a body back that has been ours before.
 func (c *Call) send(r *http.Request, p payload) {
-	var of io.Reader
-	switch {
-	case p.parts != nil:
+	of := p.reader()
+	if p.parts != nil {
 		c.lent.keep() // pieces of it are read without its lock
-		of = p.reader()
-	case c.lent.has(p.body):
+	} else if c.lent.has(p.body) {
 		of = &bodyReader{of: c.lent, body: p.body}
-	default:
-		of = p.reader()
 	}
 	setBody(r, p.size(), of)
 	c.put, c.onward = r.Body, p

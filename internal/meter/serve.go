@@ -57,7 +57,7 @@ func (c *Call) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 		// an upstream that does not know stream_options gets the request as it was
 		replace(w.Header(), before)
 		c.missed(true, false, nil)
-		c.attempts.again = true
+		c.attempts.served = true
 		t.passage = c.pass(&c.ownDrain, t, r)
 		again := t.passage.Request()
 		c.unask(again)

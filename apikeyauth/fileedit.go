@@ -143,16 +143,13 @@ func (t *keysText) rotateFrom(id, before, hash, until string) ([]byte, error) {
 		return nil, err
 	}
 	members := t.members(t.items[i].begin)
-	at := func(name string) int {
-		return slices.IndexFunc(members, func(m item) bool { return m.name == name })
-	}
-	current := members[at("hash")]
+	current := members[memberAt(members, "hash")]
 	quoted, err := json.Marshal(hash)
 	if err != nil {
 		return nil, err
 	}
 	edits := []edit{{current.value, current.end, string(quoted)}}
-	former := at("previous")
+	former := memberAt(members, "previous")
 	switch {
 	case until == "" && former >= 0:
 		edits = append(edits, t.cut(members, former)...)
@@ -168,6 +165,11 @@ func (t *keysText) rotateFrom(id, before, hash, until string) ([]byte, error) {
 		edits = append(edits, t.behind(current, `"previous": `+string(previous)))
 	}
 	return t.with(edits...)
+}
+
+// memberAt is where a member of that name stands, -1 if there is none.
+func memberAt(members []item, name string) int {
+	return slices.IndexFunc(members, func(m item) bool { return m.name == name })
 }
 
 // behind puts a member behind another, in a line of its own if that has one.
@@ -186,10 +188,7 @@ func (t *keysText) enable(id string, on bool) ([]byte, error) {
 		return nil, err
 	}
 	members := t.members(t.items[i].begin)
-	at := func(name string) int {
-		return slices.IndexFunc(members, func(m item) bool { return m.name == name })
-	}
-	switch stated := at("disabled"); {
+	switch stated := memberAt(members, "disabled"); {
 	case t.keys[i].Disabled == !on:
 		return t.text, nil
 	case on:
@@ -197,7 +196,7 @@ func (t *keysText) enable(id string, on bool) ([]byte, error) {
 	case stated >= 0:
 		return t.with(edit{members[stated].value, members[stated].end, "true"})
 	}
-	return t.with(t.behind(members[at("hash")], `"disabled": true`))
+	return t.with(t.behind(members[memberAt(members, "hash")], `"disabled": true`))
 }
 
 // remove returns the text without a key.

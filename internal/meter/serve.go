@@ -135,14 +135,15 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		return
 	}
 	c.ended = true
-	defer c.release()
-	if returned && err == nil {
-		// after an error a route for errors may send the body once more
-		defer c.lent.giveBackAfter(r.Context())
-	}
-	if c.drain != nil {
-		defer c.m.live.remove(c.drain)
-	}
+	defer func() {
+		c.release()
+		if returned && err == nil { // after an error a route for errors may send the body once more
+			c.lent.giveBackAfter(r.Context())
+		}
+		if c.drain != nil { // last: who waits for it finds nothing held
+			c.m.live.remove(c.drain)
+		}
+	}()
 
 	if c.refusedBy != "" && !c.tried() {
 		for _, e := range c.entries {

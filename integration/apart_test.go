@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,11 +14,7 @@ import (
 func startApart(t testing.TB, up *upstream, caddyfile string) *gateway {
 	t.Helper()
 	dir := t.TempDir()
-	g := &gateway{
-		t: t, run: runs.Add(1), admin: filepath.Join(dir, "admin.sock"),
-		logs:   &logFile{path: filepath.Join(dir, "caddy.log")},
-		client: &http.Client{Transport: &http.Transport{}},
-	}
+	g := newGateway(t, dir)
 	for range 10 {
 		g.addr = freeAddr(t)
 		p := g.launch(up, caddyfile, dir)

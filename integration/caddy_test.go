@@ -40,18 +40,37 @@ type gateway struct {
 	client *http.Client
 }
 
+// newGateway is one that does not run yet, with its files in a directory. What limits of an
+// hour or more count must not start again in the middle of its test.
+func newGateway(t testing.TB, dir string) *gateway {
+	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < 20*time.Second {
+		time.Sleep(left)
+	}
+	return &gateway{
+		t: t, run: runs.Add(1), admin: filepath.Join(dir, "admin.sock"),
+		logs:   &logFile{path: filepath.Join(dir, "caddy.log")},
+		client: &http.Client{Transport: &http.Transport{}},
+	}
+}
+
+// adminClient asks the admin endpoint at a socket, which a reload may replace between two
+// requests.
+func adminClient(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives: true,
+	}}
+}
+
 // start runs Caddy with sites that a Caddyfile describes. In it {site} is the
 // address to serve on, {addr} the same without a scheme, {upstream} that of the
 // upstream, and {name} is a word that no other test uses, for the names of instances:
 // counts live as long as the process.
 func start(t testing.TB, up *upstream, caddyfile string) *gateway {
 	t.Helper()
-	dir := t.TempDir()
-	g := &gateway{
-		t: t, run: runs.Add(1), admin: filepath.Join(dir, "admin.sock"),
-		logs:   &logFile{path: filepath.Join(dir, "caddy.log")},
-		client: &http.Client{Transport: &http.Transport{}},
-	}
+	g := newGateway(t, t.TempDir())
 	// a port that was free may be taken by the time Caddy wants it: another is tried
 	var err error
 	for range 10 {
@@ -233,12 +252,7 @@ func (g *gateway) adminGet(path string, into any) int {
 // one before may still take a connection, and end without an answer.
 func (g *gateway) adminRead(path string) (status int, body []byte) {
 	g.t.Helper()
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", g.admin)
-		},
-		DisableKeepAlives: true,
-	}}
+	c := adminClient(g.admin)
 	eventually(g.t, "answered", func() bool {
 		resp, err := c.Get("http://localhost" + path)
 		if err != nil {

@@ -4,11 +4,9 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -145,17 +143,11 @@ func (g *keysGateways) must(p *process, args ...string) string {
 // ask reads a page of the admin endpoint.
 func (g *keysGateways) ask(p *process, method, path, body string) (int, string) {
 	g.t.Helper()
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", p.admin)
-		},
-		DisableKeepAlives: true,
-	}}
 	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	resp, err := c.Do(req)
+	resp, err := adminClient(p.admin).Do(req)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -3,11 +3,9 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -83,25 +81,22 @@ func (g *gateway) chargedBy(instance, consumer, rule, want string) {
 	}
 }
 
-// change sends a value to the admin endpoint.
+// change sends a value to the admin endpoint; again where that has just been replaced, since
+// to set a value twice is to set it.
 func (g *gateway) change(path, value string) {
 	g.t.Helper()
-	c := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", g.admin)
-		},
-		DisableKeepAlives: true,
-	}}
-	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPatch, "http://localhost"+path, strings.NewReader(value))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
+	c := adminClient(g.admin)
 	g.loaded.Store(time.Now().UnixNano())
-	resp, err := c.Do(req)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	var resp *http.Response
+	eventually(g.t, "answered", func() bool {
+		req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPatch, "http://localhost"+path, strings.NewReader(value))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err = c.Do(req)
+		return err == nil
+	})
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 		g.t.Fatalf("PATCH %s: %d %s", path, resp.StatusCode, text)

@@ -88,7 +88,7 @@ func (s *soak) vitals() []vital {
 // get reads a page of the admin endpoint.
 func (s *soak) get(r *replica, path string) []byte {
 	s.t.Helper()
-	resp, err := r.administrator().Get("http://localhost" + path)
+	resp, err := adminClient(r.admin).Get("http://localhost" + path)
 	if err != nil {
 		s.t.Fatal(err)
 	}

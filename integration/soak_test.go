@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -274,21 +273,11 @@ func (s *soak) reload(ctx context.Context, random *rand.Rand) {
 
 // load gives a replica another config.
 func (r *replica) load(caddyfile string) (status int, text string, err error) {
-	resp, err := r.administrator().Post("http://localhost/load", "text/caddyfile", strings.NewReader(caddyfile))
+	resp, err := adminClient(r.admin).Post("http://localhost/load", "text/caddyfile", strings.NewReader(caddyfile))
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body), err
-}
-
-// administrator asks the admin endpoint, which a reload may replace between two requests.
-func (r *replica) administrator() *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", r.admin)
-		},
-		DisableKeepAlives: true,
-	}}
 }

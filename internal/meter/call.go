@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -55,11 +56,28 @@ type Call struct {
 
 	own      tap
 	ownDrain drain
-	result   Outcome
-	foreseen foresight
-	priced   Priced    // as it was asked for, or in the end as it was made
+	*figures           // nil once the call has ended
 	line     *logEntry // nil until it is logged
 	entryOf  [4]Entry
+}
+
+// figures are what is known of the use of a call until it ends. Nothing that outlives it
+// sees them, so their memory is used again.
+type figures struct {
+	result   Outcome
+	foreseen foresight
+	priced   Priced // as it was asked for, or in the end as it was made
+}
+
+var figuresPool = sync.Pool{New: func() any { return new(figures) }}
+
+// forget gives the memory of the figures back. It may be called again.
+func (c *Call) forget() {
+	if f := c.figures; f != nil {
+		c.figures = nil
+		*f = figures{}
+		figuresPool.Put(f)
+	}
 }
 
 // Entry is a limiter that has admitted a call.
@@ -367,6 +385,7 @@ func (c *Call) leave() {
 	if c.tap == nil {
 		c.ended = true
 		c.release()
+		c.forget()
 	}
 }
 

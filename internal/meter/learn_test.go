@@ -121,7 +121,9 @@ func TestWeightIsTheSumOfTheBuckets(t *testing.T) {
 
 func TestTypicalUseNeedsEnoughCalls(t *testing.T) {
 	m := New()
-	next := func() *Call { return &Call{m: m, Request: &usage.Request{Model: "m", Choices: 1}} }
+	next := func() *Call {
+		return &Call{m: m, figures: new(figures), Request: &usage.Request{Model: "m", Choices: 1}}
+	}
 	for n := range learnEnough {
 		if in, out, total := next().Typical(); in != unlearned || out != unlearned || total != unlearned {
 			t.Fatalf("after %d calls: %d, %d, %d", n, in, out, total)
@@ -161,7 +163,8 @@ func TestExpectedOutput(t *testing.T) {
 				}
 			}
 			c := &Call{
-				m: m, Endpoint: usage.Endpoint{API: test.api},
+				figures: new(figures),
+				m:       m, Endpoint: usage.Endpoint{API: test.api},
 				Request: &usage.Request{Model: "m", Cap: test.cap, Choices: test.choices},
 			}
 			if got := c.ExpectedOutput(); got != test.want {
@@ -200,7 +203,7 @@ func TestLearnedModelsAreBounded(t *testing.T) {
 func TestAskingForAModelKeepsNothing(t *testing.T) {
 	m := New()
 	for i := range 1000 {
-		c := &Call{m: m, Request: &usage.Request{Model: fmt.Sprint(i), Choices: 1}}
+		c := &Call{m: m, figures: new(figures), Request: &usage.Request{Model: fmt.Sprint(i), Choices: 1}}
 		c.ExpectedOutput()
 		c.Typical()
 	}
@@ -264,7 +267,7 @@ func TestEstimatesAreCorrectedByHowTheyTurnOut(t *testing.T) {
 // than what was held for it, whatever has been learned meanwhile.
 func TestWhatIsExpectedOfACallStaysTheSame(t *testing.T) {
 	m := New()
-	c := &Call{m: m, Request: &usage.Request{Model: "m", Choices: 1}}
+	c := &Call{m: m, figures: new(figures), Request: &usage.Request{Model: "m", Choices: 1}}
 	before, _, _ := c.Typical()
 	for range learnEnough {
 		m.learned.add(subject{model: "m"}, &usage.Usage{Input: 3000, Output: 100}, 0)

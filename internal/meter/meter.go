@@ -103,7 +103,7 @@ func (m *Meter) Call(r *http.Request) *Call {
 	if ok && !before.ended {
 		return before
 	}
-	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
+	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header), figures: figuresPool.Get().(*figures)}
 	c.repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	c.route = routeOf(r, c.Endpoint.API)
 	switch r.Method {

@@ -84,25 +84,25 @@ func (p *Passage) Request() *http.Request { return &p.to }
 
 // Value implements context.Context.
 func (p *Passage) Value(key any) any {
-	switch key {
-	case caddyhttp.VarsCtxKey:
-		if p.vars != nil {
+	switch k := key.(type) {
+	case caddy.CtxKey:
+		switch {
+		case k == caddyhttp.VarsCtxKey && p.vars != nil:
 			return p.vars
-		}
-	case caddy.ReplacerCtxKey:
-		if p.repl != nil {
+		case k == caddy.ReplacerCtxKey && p.repl != nil:
 			return p.repl
+		case k == routeGroups:
+			if groups, ok := p.Context.Value(routeGroups).(map[string]struct{}); ok {
+				p.grouped.Do(func() { p.groups = maps.Clone(groups) })
+				return p.groups
+			}
 		}
-	case routeGroups:
-		groups, ok := p.Context.Value(routeGroups).(map[string]struct{})
-		if ok {
-			p.grouped.Do(func() { p.groups = maps.Clone(groups) })
-			return p.groups
-		}
-	case traceKey:
-		return p.traced()
-	case passageKey{}:
+	case passageKey:
 		return p
+	default:
+		if key == traceKey {
+			return p.traced()
+		}
 	}
 	return p.Context.Value(key)
 }
@@ -148,6 +148,7 @@ func (p *Passage) Join() {
 type window struct {
 	outer   *caddy.Replacer
 	outside caddy.Replacer                 // what outer knows by itself
+	proxied bool                           // a proxy further out has said something there
 	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
 }
 
@@ -161,6 +162,7 @@ func (c *Call) windowOf(ctx context.Context, outer *caddy.Replacer) *window {
 	if *at == nil || (*at).outer != outer {
 		*at = newWindow(outer)
 	}
+	_, (*at).proxied = (*at).outside.Get(proxied[0])
 	return *at
 }
 
@@ -192,7 +194,7 @@ var proxied = []string{
 // refresh replaces what a proxy further out has said, such as that of forward_auth, with
 // what the last one says. All else is seen through the window.
 func (w *window) refresh(inside *caddy.Replacer) {
-	if _, ok := w.outside.Get(proxied[0]); !ok {
+	if !w.proxied {
 		return
 	}
 	for _, name := range proxied {

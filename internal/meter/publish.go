@@ -5,14 +5,17 @@ import "reflect"
 // publish makes variables what those behind are. It writes what differs, and nothing where
 // nothing does.
 func publish(vars, by map[string]any) {
-	for name := range vars {
-		if _, ok := by[name]; !ok {
-			delete(vars, name)
-		}
-	}
 	for name, v := range by {
 		if old, ok := vars[name]; !ok || !identical(old, v) {
 			vars[name] = v
+		}
+	}
+	if len(vars) == len(by) {
+		return // there is no other name in there
+	}
+	for name := range vars {
+		if _, ok := by[name]; !ok {
+			delete(vars, name)
 		}
 	}
 }

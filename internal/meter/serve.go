@@ -116,14 +116,17 @@ func (c *Call) gone(r *http.Request) bool {
 
 // replace keeps the map, which others hold, and writes only what differs.
 func replace(h, by http.Header) {
-	for name := range h {
-		if _, stays := by[name]; !stays {
-			delete(h, name)
-		}
-	}
 	for name, values := range by {
 		if has, ok := h[name]; !ok || !slices.Equal(has, values) {
 			h[name] = values
+		}
+	}
+	if len(h) == len(by) {
+		return // there is no other name in there
+	}
+	for name := range h {
+		if _, stays := by[name]; !stays {
+			delete(h, name)
 		}
 	}
 }
@@ -136,6 +139,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 	}
 	c.ended = true
 	defer func() {
+		c.forget()
 		c.release()
 		if returned && err == nil { // after an error a route for errors may send the body once more
 			c.lent.giveBackAfter(r.Context())

@@ -21,21 +21,22 @@ import (
 // What calls it from another goroutine, reverse_proxy's flushes and informational
 // statuses, is never at it while the handler is; so it has no lock of its own.
 type tap struct {
+	// What each piece of a stream needs stands together.
+
 	http.ResponseWriter
 	call    *Call
-	passage *Passage // of the handlers behind
+	resp    *usage.Response // nil while nobody wants the use
+	hider   *usage.Hider    // nil where no chunk is to be hidden
+	status  int             // the final one; 0 before
+	broken  bool            // the client did not take everything, and a handler knows
+	lost    bool            // the same, and no handler knows: the upstream is drained
+	whole   bool            // the body tells by itself where it ends
+	holding bool            // an error is held back
 
-	status int             // the final one; 0 before
-	broken bool            // the client did not take everything, and a handler knows
-	lost   bool            // the same, and no handler knows: the upstream is drained
-	whole  bool            // the body tells by itself where it ends
-	resp   *usage.Response // nil while nobody wants the use
-	tunnel *tunnel         // nil until a Realtime call has left HTTP
-	hider  *usage.Hider    // nil where no chunk is to be hidden
-	out    []byte          // what the hider lets pass, reused
-
-	holding    bool        // an error is held back
-	heldHeader http.Header // as it was when the error began
+	out        []byte      // what the hider lets pass, reused
+	passage    *Passage    // of the handlers behind
+	tunnel     *tunnel     // nil until a Realtime call has left HTTP
+	heldHeader http.Header // as it was when the error began that is held back
 	held       []byte      // its body
 }
 

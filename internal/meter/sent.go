@@ -26,6 +26,7 @@ type sends struct {
 	trace httptrace.ClientTrace
 
 	mu     sync.Mutex
+	dead   bool // the last try began when there was nobody left to answer: nothing can be sent
 	tried  bool // a transport that tells has looked for a connection
 	missed int  // requests of tries before the last that were sent and had no answer
 	again  bool // there was a try before the last
@@ -86,9 +87,12 @@ func (k *keyOf) Value(key any) any {
 type passageKey struct{}
 
 // traced returns the trace of the passage, which tells one further out as well, if it is not
-// that of another passage.
+// that of another passage. A proxy asks for it just before it has a transport try.
 func (p *Passage) traced() *httptrace.ClientTrace {
 	s := &p.sends
+	s.mu.Lock()
+	s.dead = p.Err() != nil
+	s.mu.Unlock()
 	s.once.Do(func() {
 		s.trace = httptrace.ClientTrace{
 			GetConn: p.getConn, WroteRequest: s.wroteRequest, GotFirstResponseByte: s.gotFirstResponseByte,
@@ -158,8 +162,11 @@ func (p *Passage) Sent() bool {
 	s := &p.sends
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tried {
+	switch {
+	case s.tried:
 		return s.wrote
+	case s.dead:
+		return false
 	}
 	return p.said(proxied[0]) || !p.said(proxyRan)
 }

@@ -37,7 +37,7 @@ func TestClientThatLeavesPaysForWhatWasSent(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		proxy func(t *testing.T, met chan<- struct{}) object
-		soon  bool // as soon as the proxy is asked
+		soon  bool // before the proxy is asked
 		want  int64
 	}{
 		{"during a handshake", func(t *testing.T, met chan<- struct{}) object {
@@ -46,6 +46,11 @@ func TestClientThatLeavesPaysForWhatWasSent(t *testing.T) {
 			return p
 		}, false, 0},
 		{"before any connection", func(t *testing.T, _ chan<- struct{}) object { return trying(proxy(closedAddr(t))) }, true, 0},
+		{"before any connection of FastCGI", func(t *testing.T, _ chan<- struct{}) object {
+			p := proxy(listening(t, silent))
+			p["transport"] = object{"protocol": "fastcgi"}
+			return p
+		}, true, 0},
 		{"without an upstream", func(*testing.T, chan<- struct{}) object {
 			return trying(object{"handler": "reverse_proxy", "upstreams": []object{}})
 		}, true, 0},
@@ -66,6 +71,7 @@ func TestClientThatLeavesPaysForWhatWasSent(t *testing.T) {
 				if tt.soon {
 					here = use(t, middleware(func(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 						met <- struct{}{}
+						<-r.Context().Done()
 						return next.ServeHTTP(w, r)
 					}))
 				}

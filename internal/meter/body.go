@@ -100,10 +100,13 @@ func (m *Meter) readBody(r *http.Request, who string) (body []byte, held int64, 
 		held = min(n+1, firstRead)
 	}
 	held = min(held, most+1)
+	if round, _ := roomSize(held); round <= most+1 {
+		held = round
+	}
 	if !m.bodies.take(who, held) {
 		return nil, 0, ErrBusy
 	}
-	body = make([]byte, 0, held)
+	body = newRoom(held)[:0]
 
 	// read to the end, never just to the length announced: net/http starts to watch
 	// for a client that hangs up only when the body has ended
@@ -180,8 +183,7 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 }
 
 // setBody puts a body back, with its exact length: reverse_proxy would send an
-// empty body on a retry if the length were unknown. of reads it; a bytes.Reader is one that
-// net/http knows to be in memory, so that header and body leave in one write.
+// empty body on a retry if the length were unknown. of reads it.
 func setBody(r *http.Request, size int64, of io.Reader) {
 	r.Body = http.NoBody
 	if size > 0 {

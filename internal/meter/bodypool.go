@@ -16,18 +16,17 @@ import (
 // which copies under the lock under which the body is given back.
 
 const (
-	// leastPooled and mostPooled bound the memory that is used again, in bytes. net/http
-	// sends a body of its own reader along with the header, which is worth more for a
-	// short one; and long ones are rare.
-	leastPooled = 64 << 10
+	// leastPooled and mostPooled bound the memory that is used again, in bytes: to lend a
+	// short one costs as much as to collect it, and long ones are rare.
+	leastPooled = 8 << 10
 	mostPooled  = 4 << 20
 	// leastShift is that of the sizes from leastPooled down to its half.
-	leastShift = 12
+	leastShift = 9
 )
 
 // rooms are what has been given back, by size: there are eight sizes from each power of
 // two to the next. What nobody takes for two collections is collected.
-var rooms [(22-16)*8 + 8]sync.Pool
+var rooms [(22-13)*8 + 8]sync.Pool
 
 // roomSize rounds a size up to one of which there are pools, and returns which; pool is
 // negative where there is none.

@@ -130,9 +130,7 @@ func (s *reqScanner) contentObject(own reqPart, depth int) bool {
 		if len(raw) > reqLongName {
 			r.TextBytes += int64(s.named)
 		}
-		name, _ := s.name(raw)
-		part := s.partOf(name)
-		if !s.contentMember(&f, own, part, depth) {
+		if !s.contentMember(&f, own, s.partOf(raw), depth) {
 			return false
 		}
 	}

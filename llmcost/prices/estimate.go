@@ -39,13 +39,13 @@ const horizon = 24 * time.Hour
 // a provider may report that tells its costs itself, nor of another model that may
 // serve, nor of citations and tools that are not in c.Usage.
 func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
-	provider := c.provider()
 	worst := Cost{Why: whyUnnamed}
 	asked := *c
-	asked.Usage = known(&c.Usage)
+	asked.Usage, asked.Served = known(&c.Usage), ""
 	for end := c.At.Add(horizon); !asked.At.After(end); {
-		m := b.Resolve(provider, "", c.Requested, asked.At)
-		b.sized(&m, provider, &asked)
+		found := b.find(&asked)
+		m, provider := found.match, found.provider
+		b.size(&m, provider, &asked)
 		if !m.Priced() {
 			if worst.Status == Unpriced {
 				worst.Key, worst.Why = m.Key, m.Why

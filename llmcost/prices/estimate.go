@@ -129,20 +129,43 @@ func (c *Call) dearest(p *picker, f factor, provider string, prompt, output int6
 	return usd
 }
 
-// most is the highest rate of some kinds of tokens.
+// most is the highest rate of some kinds of tokens, of which the first is text.
 func (p *picker) most(units []Unit, text bool) money.Rate {
 	var most money.Rate
-	for _, u := range units {
+	for i, u := range units {
 		switch u {
 		case AudioIn, AudioCached, ImageIn, ImageCached, VideoIn:
 			if text {
 				continue
 			}
 		}
+		if i > 0 && !p.mayDiffer(u) {
+			continue
+		}
 		rate, _ := p.rate(u)
 		most = max(most, rate)
 	}
 	return most
+}
+
+// mayDiffer tells whether a kind of tokens may cost another thing than all those do that
+// the row says nothing of; see [picker.rate].
+func (p *picker) mayDiffer(u Unit) bool {
+	switch u {
+	case CacheWrite1h:
+		return true
+	case AudioCached:
+		return p.mentions(AudioCached) || p.mentions(AudioIn)
+	case ImageCached:
+		return p.mentions(ImageCached) || p.mentions(ImageIn)
+	default:
+		return p.mentions(u)
+	}
+}
+
+// mentions tells whether any rate of a unit is stated.
+func (p *picker) mentions(u Unit) bool {
+	return p.row.Rates.has(u) || p.timed != nil && p.timed.has(u)
 }
 
 // worstFactor is the highest multiplier of tokens that can apply: what must be asked

@@ -91,7 +91,7 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		case report.LacksInput():
 			o.Usage.Input, o.Source = c.ExpectedInput(), SourceEstimated
 		case !report.Failed:
-			c.m.learned.add(c.subject(), &o.Usage, c.shown())
+			c.taught().add(&o.Usage, c.shown())
 		}
 		return o
 	}

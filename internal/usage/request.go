@@ -111,36 +111,45 @@ const reqDefaultCap = 16
 // type, and bytes after the value. Only where a call spends nothing is a body that
 // is no JSON object let through.
 func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error) {
-	r := newRequest(ep, header)
-
-	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
-	if bad == nil {
-		switch kind {
-		case reqJSON, reqMaybeJSON:
-			bad = r.readJSON(body)
-			if bad != nil && bad.syntax && !(kind == reqJSON && ep.Class == Spending) {
-				// It need not be JSON, and counts as text.
-				r, bad = newRequest(ep, header), nil
-				r.TextBytes = int64(len(body))
-			}
-		case reqForm:
-			bad = r.readForm(body, boundary)
-		case reqOpaque:
-			r.readOpaque(header.Get("Content-Type"), body)
-		}
-	}
-	if bad != nil {
-		return nil, bad
+	r := new(Request)
+	if err := r.Parse(ep, header, body); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
 
-// newRequest is what a call asks for before its body is read.
-func newRequest(ep Endpoint, header http.Header) *Request {
-	r := &Request{Endpoint: ep, Model: ep.Model, Choices: 1, Stream: ep.API.streams()}
+// Parse is [ParseRequest] into a request that is there; what it held is lost, and after an
+// error it says nothing.
+func (r *Request) Parse(ep Endpoint, header http.Header, body []byte) error {
+	r.begin(ep, header)
+	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
+	if bad != nil {
+		return bad
+	}
+	switch kind {
+	case reqJSON, reqMaybeJSON:
+		bad = r.readJSON(body)
+		if bad != nil && bad.syntax && !(kind == reqJSON && ep.Class == Spending) {
+			// It need not be JSON, and counts as text.
+			r.begin(ep, header)
+			r.TextBytes, bad = int64(len(body)), nil
+		}
+	case reqForm:
+		bad = r.readForm(body, boundary)
+	case reqOpaque:
+		r.readOpaque(header.Get("Content-Type"), body)
+	}
+	if bad != nil {
+		return bad
+	}
+	return nil
+}
+
+// begin makes r what a call asks for before its body is read.
+func (r *Request) begin(ep Endpoint, header http.Header) {
+	*r = Request{Endpoint: ep, Model: ep.Model, Choices: 1, Stream: ep.API.streams()}
 	lines := header["Authorization"]
 	r.Signed = ep.Presigned || len(lines) > 0 && strings.HasPrefix(lines[0], "AWS4-")
-	return r
 }
 
 // streams tells whether the API answers with a stream if the body says nothing.

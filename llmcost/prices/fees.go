@@ -64,6 +64,9 @@ func (s *sums) addFees(c *Call, u *usage.Usage, n *buckets, p *picker, provider 
 // addImages adds the fee for images made, unless their tokens have a price of their
 // own: then the tokens say it better.
 func (s *sums) addImages(c *Call, u *usage.Usage, n *buckets, p *picker, add func(int64, money.Rate, bool)) {
+	if u.Images <= 0 && c.API != usage.OpenAIImages {
+		return
+	}
 	makes := p.row.Mode == "image_generation" || p.row.Mode == "image_edit"
 	byToken := p.row.Rates.has(ImageOut)
 	if makes && byToken && n[ImageOut] == 0 && c.API == usage.OpenAIImages {

@@ -2,7 +2,6 @@ package prices
 
 import (
 	"hash/maphash"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -88,9 +87,13 @@ func (b *Book) find(c *Call) *finding {
 	return f
 }
 
-// keepNames has the finding own its names, which may be parts of a body or a path.
+// keepNames has the finding own its names, which may be parts of a body or a path. They
+// are one piece of memory: each is compared for each call.
 func (f *finding) keepNames() {
-	for _, name := range [...]*string{&f.kind.provider, &f.host, &f.requested, &f.served} {
-		*name = strings.Clone(*name)
+	k := &f.kind
+	rest := k.provider + k.host + k.requested + k.served
+	for _, name := range [...]*string{&k.provider, &k.host, &k.requested, &k.served} {
+		n := len(*name)
+		*name, rest = rest[:n], rest[n:]
 	}
 }

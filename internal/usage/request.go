@@ -118,36 +118,36 @@ func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error
 	return r, nil
 }
 
-// Parse is [ParseRequest] into a request that is there; what it held is lost, and after an
-// error it says nothing.
+// Parse is [ParseRequest] into a request that is there and says nothing yet. After an error
+// it does not either.
 func (r *Request) Parse(ep Endpoint, header http.Header, body []byte) error {
 	r.begin(ep, header)
 	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
-	if bad != nil {
-		return bad
-	}
-	switch kind {
-	case reqJSON, reqMaybeJSON:
+	switch {
+	case bad != nil:
+	case kind == reqJSON, kind == reqMaybeJSON:
 		bad = r.readJSON(body)
 		if bad != nil && bad.syntax && !(kind == reqJSON && ep.Class == Spending) {
 			// It need not be JSON, and counts as text.
+			*r = Request{}
 			r.begin(ep, header)
 			r.TextBytes, bad = int64(len(body)), nil
 		}
-	case reqForm:
+	case kind == reqForm:
 		bad = r.readForm(body, boundary)
-	case reqOpaque:
+	default:
 		r.readOpaque(header.Get("Content-Type"), body)
 	}
 	if bad != nil {
+		*r = Request{}
 		return bad
 	}
 	return nil
 }
 
-// begin makes r what a call asks for before its body is read.
+// begin fills in what a call asks for before its body is read.
 func (r *Request) begin(ep Endpoint, header http.Header) {
-	*r = Request{Endpoint: ep, Model: ep.Model, Choices: 1, Stream: ep.API.streams()}
+	r.Endpoint, r.Model, r.Choices, r.Stream = ep, ep.Model, 1, ep.API.streams()
 	lines := header["Authorization"]
 	r.Signed = ep.Presigned || len(lines) > 0 && strings.HasPrefix(lines[0], "AWS4-")
 }

@@ -144,6 +144,11 @@ func (s *reqScanner) contentObject(own reqPart, depth int) bool {
 // contentMember reads the value of a member of the object that own holds.
 func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bool {
 	c := s.peek()
+	if c == '"' && (part == reqOther || part == reqShort) { // as most are
+		f.body = f.body || part == reqOther
+		_, ok := s.contentString(part, own)
+		return ok
+	}
 	f.id = f.id || part == reqID
 	f.body = f.body || part != reqID && part != reqType && part != reqShort
 	switch {

@@ -3,12 +3,16 @@ package usage
 // reqWord is what a member name means at the top of a body and within its prompt, whatever
 // the API.
 type reqWord struct {
-	name       string
+	name       [reqLongestUsual]byte // in place, for the sake of cold caches
+	n          uint8
 	field      reqField
 	part       reqPart
 	how        reqNaming
 	modalities bool
 }
+
+// reqLongestUsual is the length of the longest name of reqUsual.
+const reqLongestUsual = len("max_completion_tokens")
 
 // reqUsual are the names that nearly all bodies are made of, also such as mean nothing
 // here: what is known of them need not be found out again.
@@ -25,11 +29,18 @@ var reqUsual = [...]string{
 // reqWords are the usual names, each where its hash says.
 var reqWords = func() (words [256]reqWord) {
 	for _, name := range reqUsual {
-		b := []byte(name)
-		words[reqHash(b)] = reqWord{name, reqFieldOf(b), reqPartOf(b), reqNamingOf(b), reqModalities(b)}
+		words[reqHash([]byte(name))] = reqWordAs(name)
 	}
 	return words
 }()
+
+// reqWordAs is what a name means to those who know all names.
+func reqWordAs(name string) reqWord {
+	b := []byte(name)
+	w := reqWord{field: reqFieldOf(b), part: reqPartOf(b), how: reqNamingOf(b), modalities: reqModalities(b)}
+	w.n = uint8(copy(w.name[:], name))
+	return w
+}
 
 // reqHash tells the usual names apart: no two of them have the same. The factors were
 // found by trying.
@@ -43,7 +54,7 @@ func reqHash(name []byte) uint8 {
 
 // reqWordOf is what is known of a name that is written as in reqUsual; nil is nothing.
 func reqWordOf(raw []byte) *reqWord {
-	if w := &reqWords[reqHash(raw)]; w.name == string(raw) && len(raw) > 0 {
+	if w := &reqWords[reqHash(raw)]; string(w.name[:w.n]) == string(raw) && len(raw) > 0 {
 		return w
 	}
 	return nil

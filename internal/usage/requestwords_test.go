@@ -10,10 +10,10 @@ func TestUsualNamesMeanWhatTheyMeanElsewhere(t *testing.T) {
 			t.Errorf("%q stands where %q does", name, other)
 		}
 		at[reqHash(raw)] = name
-		if !reqFolded(raw) {
-			t.Errorf("%q is no folded name", name)
+		if !reqFolded(raw) || len(name) > reqLongestUsual {
+			t.Errorf("%q is no folded name, or too long", name)
 		}
-		want := reqWord{name, reqFieldOf(raw), reqPartOf(raw), reqNamingOf(raw), reqModalities(raw)}
+		want := reqWordAs(name)
 		if got := reqWordOf(raw); got == nil || *got != want {
 			t.Errorf("%q is known as %+v, want %+v", name, got, want)
 		}

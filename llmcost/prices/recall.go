@@ -71,8 +71,8 @@ func (b *Book) find(c *Call) *finding {
 	}
 	f := &finding{kind: k, provider: c.provider()}
 	f.match = b.Resolve(f.provider, c.Served, c.Requested, c.At)
-	if f.match.Row == nil || len(k.provider)+len(k.host)+len(k.requested)+len(k.served) > recallLongest {
-		return f // anybody can make up as many as he likes
+	if len(k.provider)+len(k.host)+len(k.requested)+len(k.served) > recallLongest {
+		return f
 	}
 	f.from, f.until = b.table.unchanged(c.At)
 	f.keepNames()

@@ -177,7 +177,7 @@ func (c *Call) price(o *Outcome) {
 	} else {
 		q.Usage = o.Usage
 	}
-	o.Cost, o.CostStatus = priceOf(p, q, &o.told, o.Source)
+	o.Cost, o.CostStatus = priceOf(p, q, o.told, o.Source)
 	o.Basis = q.Basis
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
 		all := o.All()
@@ -203,7 +203,7 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
-	cost, status := priceOf(p, &q, u, source)
+	cost, status := priceOf(p, &q, told{u.Input, u.Output}, source)
 	o.Basis = Basis{Key: q.Basis.Key, Approx: o.Basis.Approx || q.Basis.Approx}
 	o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 	switch {
@@ -215,14 +215,14 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 }
 
-// priceOf is what p says that a use costs, and by what. told is what of it the answer
+// priceOf is what p says that a use costs, and by what. said is what of it the answer
 // said.
-func priceOf(p Pricer, q *Priced, told *usage.Usage, source Source) (money.USD, CostStatus) {
-	if source == SourceEstimated && q.Usage.Images > 0 && told.Output == 0 {
+func priceOf(p Pricer, q *Priced, said told, source Source) (money.USD, CostStatus) {
+	if source == SourceEstimated && q.Usage.Images > 0 && said.output == 0 {
 		// Size and quality say what pictures cost that are billed by the piece, and tokens
 		// that are a guess must not hide it.
 		pieces := *q
-		pieces.Usage.Input, pieces.Usage.Output = told.Input, 0
+		pieces.Usage.Input, pieces.Usage.Output = said.input, 0
 		cost, _ := p.Price(&pieces)
 		q.Basis, pieces.Usage.Images = pieces.Basis, 0
 		if rest, _ := p.Price(&pieces); cost > rest {

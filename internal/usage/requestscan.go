@@ -122,7 +122,7 @@ func (s *reqScanner) scalar() (lit []byte, ok bool) {
 	start := s.i
 	switch c := s.peek(); {
 	case c == '-' || c >= '0' && c <= '9':
-		if !s.number() {
+		if s.i, ok = reqNumber(s.b, start); !ok {
 			return nil, s.fail("a bad number")
 		}
 	case s.word("true"), s.word("false"), s.word("null"):
@@ -140,38 +140,39 @@ func (s *reqScanner) word(w string) bool {
 	return true
 }
 
-// number reads by the grammar of RFC 8259, section 6.
-func (s *reqScanner) number() bool {
-	if s.peek() == '-' {
-		s.i++
+// reqNumber reads by the grammar of RFC 8259, section 6, and returns where the number at i
+// ends, or what is wrong with it stands.
+func reqNumber(b []byte, i int) (end int, ok bool) {
+	if b[i] == '-' {
+		i++
 	}
-	if s.peek() == '0' {
-		s.i++
-	} else if !s.digits() {
-		return false
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if i, ok = reqDigits(b, i); !ok {
+		return i, false
 	}
-	if s.peek() == '.' {
-		s.i++
-		if !s.digits() {
-			return false
+	if i < len(b) && b[i] == '.' {
+		if i, ok = reqDigits(b, i+1); !ok {
+			return i, false
 		}
 	}
-	if s.peek()|0x20 == 'e' {
-		s.i++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.i++
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
 		}
-		return s.digits()
+		return reqDigits(b, i)
 	}
-	return true
+	return i, true
 }
 
-func (s *reqScanner) digits() bool {
-	start := s.i
-	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
-		s.i++
+// reqDigits returns where the digits at i end; ok is false if there are none.
+func reqDigits(b []byte, i int) (end int, ok bool) {
+	start := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		i++
 	}
-	return s.i > start
+	return i, i > start
 }
 
 // compact reads any value and returns its size without white space, strings decoded.

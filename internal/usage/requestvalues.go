@@ -117,10 +117,11 @@ func (s *reqScanner) streamOptions() bool {
 // count reads a whole number or null; set is false for null. Where endless is
 // allowed, any negative number means it and reads as -1.
 func (s *reqScanner) count(name string, endless bool) (n int64, set, ok bool) {
-	if s.word("null") {
+	c := s.peek()
+	if c == 'n' && s.word("null") {
 		return 0, false, true
 	}
-	if c := s.peek(); c == '-' || c-'0' <= 9 {
+	if c == '-' || c-'0' <= 9 {
 		lit, ok := s.scalar()
 		if !ok {
 			return 0, false, false

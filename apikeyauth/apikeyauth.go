@@ -274,8 +274,10 @@ func (h *Handler) identify(r *http.Request, g *grant) {
 	ctx := r.Context()
 	if vars, ok := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any); ok { // SetVar would look it up each time
 		vars[applicationVar] = g.application
-		vars[groupVar] = g.group
 		vars[keyIDVar] = g.id
+		if _, taken := vars[groupVar]; taken || g.group != "" { // one less for keys without a group: past eight, a map grows
+			vars[groupVar] = g.group
+		}
 	}
 	if g == h.anonymous {
 		return // whoever another authenticator has found stays

@@ -270,13 +270,13 @@ func (c *Call) addLost(o *Outcome) {
 			continue
 		}
 		q := l.priced
-		asked, told := q.Usage, l.report.Usage
+		asked, said := q.Usage, told{l.report.Usage.Input, l.report.Usage.Output}
 		q.Served, q.Usage, q.Other, q.Terms = l.report.Model, l.report.Usage, l.report.Other, l.report.Terms
 		if l.source == SourceEstimated {
 			q.estimate(&asked)
-			told = usage.Usage{} // nothing was
+			said = told{} // nothing was
 		}
-		cost, status := priceOf(l.pricer, &q, &told, l.source)
+		cost, status := priceOf(l.pricer, &q, said, l.source)
 		o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 		if o.CostStatus == "" || status == CostUnpriced || status == CostEstimated && o.CostStatus != CostUnpriced {
 			o.CostStatus = status

@@ -54,6 +54,7 @@ type Call struct {
 	attempts  attempts // of a handler that tries more than once
 	grouped   *string  // by whose rules a limiter counts it; nil where none has groups
 
+	asks     usage.Request // what Request points to, as a rule
 	own      tap
 	ownDrain drain
 	*figures           // nil once the call has ended
@@ -147,12 +148,11 @@ func (c *Call) inspect(r *http.Request) error {
 			return err
 		}
 	}
-	req, err := usage.ParseRequest(c.Endpoint, r.Header, body)
-	if err != nil {
+	if err := c.asks.Parse(c.Endpoint, r.Header, body); err != nil {
 		return err
 	}
-	c.Request, c.body = req, body
-	if c.encoding != "" && !req.Signed {
+	c.Request, c.body = &c.asks, body
+	if c.encoding != "" && !c.Request.Signed {
 		// what was checked goes on, not what an upstream may read otherwise
 		c.set(r, body)
 		delete(r.Header, "Content-Encoding")

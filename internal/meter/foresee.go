@@ -9,7 +9,9 @@ import (
 // get the same answer however much is learned meanwhile.
 type foresight struct {
 	of      *usage.Request // what the call asked for then; nil if nobody has asked
+	routed  *usage.Request // and what it was made to ask for instead
 	subject subject
+	use     *modelUse // what is known of that; nil if nothing was
 
 	prompt               int64 // what the body shows, corrected
 	input, output, total int64 // what calls like it use, if enough is known
@@ -31,14 +33,41 @@ type quotation struct {
 // foresee is what the call is expected to use.
 func (c *Call) foresee() *foresight {
 	f := &c.foreseen
+	if f.isOf(c) {
+		return f
+	}
 	s := c.subject()
 	if f.of == c.Request && f.of != nil && f.subject == s {
+		f.routed = c.attempts.routed
 		return f
 	}
 	u := c.m.learned.of(s)
-	*f = foresight{of: c.Request, subject: s, prompt: u.corrected(c.Request.PromptTokens())}
+	*f = foresight{of: c.Request, routed: c.attempts.routed, subject: s, use: u, prompt: u.corrected(c.Request.PromptTokens())}
 	f.input, f.output, f.total, f.learned = u.expected()
 	return f
+}
+
+// isOf tells whether it was the same call then: the same subject, without a look at names
+// that cannot have changed.
+func (f *foresight) isOf(c *Call) bool {
+	return f.of == c.Request && f.of != nil && f.routed == c.attempts.routed && f.subject.route == c.route
+}
+
+// known is what is known of calls like this one; nil if nothing is.
+func (c *Call) known() *modelUse {
+	f := &c.foreseen
+	if f.isOf(c) && f.use != nil {
+		return f.use // it stays the one of its subject
+	}
+	return c.m.learned.of(c.subject())
+}
+
+// taught is where to remember what a call like this one has used.
+func (c *Call) taught() *modelUse {
+	if u := c.known(); u != nil {
+		return u
+	}
+	return c.m.learned.entry(c.subject())
 }
 
 // Asked is the call as a price table sees it before it is made, coming to a host that is
@@ -46,7 +75,7 @@ func (c *Call) foresee() *foresight {
 // The request must have been inspected.
 func (c *Call) Asked(host string) *Priced {
 	if f := c.foresee(); !f.priced {
-		c.priced = c.Priced()
+		c.ask(&c.priced)
 		f.priced = true
 	}
 	c.priced.Host = host

@@ -60,15 +60,7 @@ func (l *learned) of(s subject) *modelUse {
 // add remembers what a call of a model used, and what its prompt was estimated at; 0
 // where the request did not show it all. Models past the bound share one entry.
 func (l *learned) add(s subject, used *usage.Usage, estimate int64) {
-	u := l.entry(s)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if estimate >= ratioLeast && used.Input > 0 {
-		u.ratio.add(estimate, used.Input)
-	}
-	u.input.add(used.Input)
-	u.output.add(used.Output)
-	u.total.add(used.Total())
+	l.entry(s).add(used, estimate)
 }
 
 func (l *learned) entry(s subject) *modelUse {
@@ -103,6 +95,18 @@ type modelUse struct {
 	cost                 quantiles // in picodollars
 	rate                 quantiles // in picodollars for each weighted token
 	ratio                ratio
+}
+
+// add is learned.add for one model.
+func (u *modelUse) add(used *usage.Usage, estimate int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if estimate >= ratioLeast && used.Input > 0 {
+		u.ratio.add(estimate, used.Input)
+	}
+	u.input.add(used.Input)
+	u.output.add(used.Output)
+	u.total.add(used.Total())
 }
 
 // ratio is how prompts compare with their estimates: tokenizers differ, and templates

@@ -13,8 +13,7 @@ import (
 const outputWeight = 5
 
 // addCost remembers what a call cost that used so much.
-func (l *learned) addCost(s subject, usd money.USD, used *usage.Usage) {
-	u := l.entry(s)
+func (u *modelUse) addCost(usd money.USD, used *usage.Usage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.cost.add(int64(usd))
@@ -77,7 +76,7 @@ type Presumer interface {
 // much for each as calls of its model have cost by their provider's own word, or while
 // too few have, what p presumes; 0 if it presumes nothing.
 func (c *Call) Presumed(p Pricer, q *Priced, input, output int64) money.USD {
-	if usd, ok := c.m.learned.of(c.subject()).costOf(input, output); ok {
+	if usd, ok := c.known().costOf(input, output); ok {
 		return usd
 	}
 	if p, ok := p.(Presumer); ok {

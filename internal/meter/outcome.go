@@ -43,8 +43,11 @@ type Outcome struct {
 	// went away before there was an answer.
 	Status int
 
-	told usage.Usage // what the answer said, before anything was estimated
+	told told
 }
+
+// told is what an answer said, before anything was estimated, in tokens.
+type told struct{ input, output int64 }
 
 // All is what all models used together.
 func (o *Outcome) All() usage.Usage {
@@ -75,7 +78,8 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		c.tap.tunnel.outcome(o)
 		return o
 	}
-	o.ServedModel, o.Other, o.Terms, o.told = report.Model, report.Other, report.Terms, report.Usage
+	o.ServedModel, o.Other, o.Terms = report.Model, report.Other, report.Terms
+	o.told = told{report.Usage.Input, report.Usage.Output}
 
 	guessed := c.guessPictures(o)
 	if report.Found && (report.Complete || report.Failed) {
@@ -91,7 +95,7 @@ func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 		case report.LacksInput():
 			o.Usage.Input, o.Source = c.ExpectedInput(), SourceEstimated
 		case !report.Failed:
-			c.m.learned.add(c.subject(), &o.Usage, c.shown())
+			c.taught().add(&o.Usage, c.shown())
 		}
 		return o
 	}

@@ -118,8 +118,15 @@ const mostImages = 10
 // Priced is the call as a price table sees it before it is made, without usage but for
 // the pictures and seconds that it asks for. The request must have been inspected.
 func (c *Call) Priced() Priced {
+	var p Priced
+	c.ask(&p)
+	return p
+}
+
+// ask is Priced, into p.
+func (c *Call) ask(p *Priced) {
 	q := c.Request
-	p := Priced{API: c.Endpoint.API, Requested: c.asked(), Hints: q.Hints, TextOnly: q.Media == 0, At: c.m.now()}
+	*p = Priced{API: c.Endpoint.API, Requested: c.asked(), Hints: q.Hints, TextOnly: q.Media == 0, At: c.m.now()}
 	switch p.API {
 	case usage.OpenAIImages:
 		p.Usage.Images = q.Choices
@@ -128,16 +135,21 @@ func (c *Call) Priced() Priced {
 	case usage.OpenAIAudio:
 		p.Usage.AudioMillis = heard(q)
 	}
-	return p
 }
 
 // made is the call as a price table sees it after it was made, but for what it used.
 func (c *Call) made() Priced {
 	p := c.Priced()
-	if c.repl != nil {
-		p.Host, _ = c.repl.GetString("http.reverse_proxy.upstream.host")
-	}
+	p.Host = c.upstream()
 	return p
+}
+
+// upstream is the host that was called last; empty where it is not known.
+func (c *Call) upstream() (host string) {
+	if c.repl != nil {
+		host, _ = c.repl.GetString("http.reverse_proxy.upstream.host")
+	}
+	return host
 }
 
 // price works out what a call cost, once, before anybody is charged. The turns of a
@@ -154,18 +166,22 @@ func (c *Call) price(o *Outcome) {
 		o.CostStatus = CostCalculated // nothing was used
 		return
 	}
-	c.priced, c.foreseen.priced = c.made(), false
-	q := &c.priced
-	asked := q.Usage
-	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
+	q := c.Asked(c.upstream())
+	c.foreseen.priced = false // from here on it is the call as it was made
+	q.At = c.m.now()
+	q.Served, q.Other, q.Terms = o.ServedModel, o.Other, o.Terms
 	if o.Source == SourceEstimated {
+		asked := q.Usage
+		q.Usage = o.Usage
 		q.estimate(&asked)
+	} else {
+		q.Usage = o.Usage
 	}
-	o.Cost, o.CostStatus = priceOf(p, q, &o.told, o.Source)
+	o.Cost, o.CostStatus = priceOf(p, q, o.told, o.Source)
 	o.Basis = q.Basis
 	if o.CostStatus == CostCalculated || o.CostStatus == CostReported {
 		all := o.All()
-		c.m.learned.addCost(c.subject(), o.Cost, &all)
+		c.taught().addCost(o.Cost, &all)
 	}
 }
 
@@ -187,7 +203,7 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 	q := c.made()
 	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, *u, t.Other, t.Terms
-	cost, status := priceOf(p, &q, u, source)
+	cost, status := priceOf(p, &q, told{u.Input, u.Output}, source)
 	o.Basis = Basis{Key: q.Basis.Key, Approx: o.Basis.Approx || q.Basis.Approx}
 	o.Cost = min(o.Cost, math.MaxInt64-cost) + cost
 	switch {
@@ -199,14 +215,14 @@ func (c *Call) priceTurn(o *Outcome, t *usage.Turn, u *usage.Usage, source Sourc
 	}
 }
 
-// priceOf is what p says that a use costs, and by what. told is what of it the answer
+// priceOf is what p says that a use costs, and by what. said is what of it the answer
 // said.
-func priceOf(p Pricer, q *Priced, told *usage.Usage, source Source) (money.USD, CostStatus) {
-	if source == SourceEstimated && q.Usage.Images > 0 && told.Output == 0 {
+func priceOf(p Pricer, q *Priced, said told, source Source) (money.USD, CostStatus) {
+	if source == SourceEstimated && q.Usage.Images > 0 && said.output == 0 {
 		// Size and quality say what pictures cost that are billed by the piece, and tokens
 		// that are a guess must not hide it.
 		pieces := *q
-		pieces.Usage.Input, pieces.Usage.Output = told.Input, 0
+		pieces.Usage.Input, pieces.Usage.Output = said.input, 0
 		cost, _ := p.Price(&pieces)
 		q.Basis, pieces.Usage.Images = pieces.Basis, 0
 		if rest, _ := p.Price(&pieces); cost > rest {
@@ -253,14 +269,18 @@ func (c *Call) tellCost(r *http.Request) {
 	if o.CostStatus == "" {
 		return
 	}
-	caddyhttp.SetVar(r.Context(), VarCostStatus, o.CostStatus.boxed())
+	vars, ok := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if !ok {
+		return
+	}
+	vars[VarCostStatus] = o.CostStatus.boxed()
 	if o.CostStatus != CostUnpriced {
-		caddyhttp.SetVar(r.Context(), VarCost, o.Cost.String())
+		vars[VarCost] = o.Cost.String()
 	}
 }
 
 // TypicalCost is what calls of the model cost, what 95 of 100 stay under; ok is false
 // while too few are known.
 func (c *Call) TypicalCost() (usd money.USD, ok bool) {
-	return c.m.learned.of(c.subject()).typicalCost()
+	return c.known().typicalCost()
 }

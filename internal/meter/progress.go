@@ -61,7 +61,7 @@ func (c *charges) add(t *usage.Turn) {
 		u.Input, source = c.prompt(t), SourceEstimated
 	case t.Found:
 		if u != (usage.Usage{}) && !t.Failed {
-			c.call.m.learned.add(c.call.subject(), &u, 0)
+			c.call.taught().add(&u, 0)
 		}
 	case t.Failed && t.Usage == (usage.Usage{}) && len(t.Other) == 0:
 		return

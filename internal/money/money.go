@@ -213,10 +213,11 @@ func (m USD) AppendTo(b []byte) []byte {
 		u = -u
 	}
 	b = strconv.AppendUint(b, u/uint64(Dollar), 10)
-	b = append(b, '.')
+	b = append(b, ".000000000000"...)
 	fraction := u % uint64(Dollar)
-	for unit := uint64(Dollar) / 10; unit > 0; unit /= 10 {
-		b = append(b, byte('0'+fraction/unit%10))
+	for i := len(b) - 1; fraction > 0; i-- {
+		b[i] += byte(fraction % 10)
+		fraction /= 10
 	}
 	return b
 }

@@ -196,3 +196,17 @@ func BenchmarkPrice(b *testing.B) {
 		p.Price(q)
 	}
 }
+
+// BenchmarkCall is what the pricing of a call takes: as it is expected to be, and as it was
+// by the model that served it.
+func BenchmarkCall(b *testing.B) {
+	p := Default()
+	q := &meter.Priced{API: usage.OpenAIChat, Requested: "gpt-4o-mini", TextOnly: true, At: noon}
+	b.ReportAllocs()
+	for b.Loop() {
+		q.Served, q.Usage = "", usage.Usage{}
+		p.Expect(q, 300, 1024)
+		q.Served, q.Usage = "gpt-4o-mini-2024-07-18", usage.Usage{Input: 300, CacheRead: 100, Output: 200}
+		p.Price(q)
+	}
+}

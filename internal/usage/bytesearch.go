@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"unicode/utf8"
 )
 
 const (
@@ -104,6 +105,7 @@ const (
 	scalar
 	bracket
 	escapable // one that follows a backslash and stands for one byte
+	folding   // one by which a name may stand for another one: capital, escape or not ASCII
 )
 
 // class and kinds classify bytes; kinds gives the type of the value they begin.
@@ -121,6 +123,9 @@ var class, kinds = func() (class, kinds [256]byte) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
 		if letter || c >= '0' && c <= '9' || c == '-' || c == '+' || c == '.' {
 			class[c] |= scalar
+		}
+		if c >= 'A' && c <= 'Z' || c == '\\' || c >= utf8.RuneSelf {
+			class[c] |= folding
 		}
 	}
 	for _, c := range []byte("{[\"tfn") {

@@ -13,16 +13,29 @@ type reqEdit struct {
 	options      reqSpan // stream_options
 	optionsOpen  int     // behind its brace; 0 if it is null
 	optionsEmpty bool
-	usage        reqSpan    // the value of include_usage
-	caps         [5]reqSpan // caps that are null, from reqMaxTokens on
-	config       reqSpan    // the config for the cap, where it is null
-	configOpen   int        // behind its brace; 0 if it is absent or null
+	usage        reqSpan // the value of include_usage
+	configOpen   int     // behind the brace of the config for the cap; 0 if it is absent or null
 	configEmpty  bool
-	configCap    reqSpan // a cap in it that is none
-	largest      int64   // of the caps in the body, foreign ones too
-	capped       bool    // nothing to write
-	asked        bool    // AskUsage has edited
-	newCap       bool    // the cap of a chat call stands in max_completion_tokens alone
+	capped       bool      // nothing to write
+	asked        bool      // AskUsage has edited
+	newCap       bool      // the cap of a chat call stands in max_completion_tokens alone
+	largest      int64     // of the caps in the body, foreign ones too
+	nulls        *reqNulls // nil in nearly all bodies
+}
+
+// reqNulls is where members stand that are given and say nothing.
+type reqNulls struct {
+	caps      [5]reqSpan // from reqMaxTokens on
+	config    reqSpan    // the config for the cap
+	configCap reqSpan    // a cap in it that is none
+}
+
+// null is where to note such a member.
+func (e *reqEdit) null() *reqNulls {
+	if e.nulls == nil {
+		e.nulls = new(reqNulls)
+	}
+	return e.nulls
 }
 
 // AskUsage makes a streamed OpenAI chat or completion report its usage, by
@@ -67,7 +80,7 @@ func (r *Request) WriteCap(body []byte, n int64) ([]byte, bool) {
 	switch r.API {
 	case OpenAIChat:
 		// The older name stays with the clients, and servers, that use it.
-		if e.null(reqMaxCompletionTokens).at > 0 || e.null(reqMaxTokens).at == 0 {
+		if e.nullCap(reqMaxCompletionTokens).at > 0 || e.nullCap(reqMaxTokens).at == 0 {
 			field, e.newCap = reqMaxCompletionTokens, true
 		}
 	case OpenAICompletions, AnthropicMessages, CohereChat, MistralChat:
@@ -89,14 +102,19 @@ func (r *Request) WriteCap(body []byte, n int64) ([]byte, bool) {
 	if len(configs) > 0 {
 		return e.writeConfigCap(body, &configs[0], value), true
 	}
-	if null := e.null(field); null.at > 0 {
+	if null := e.nullCap(field); null.at > 0 {
 		return e.replace(body, null, value), true
 	}
 	return e.insert(body, `"`+reqControlNames[field]+`":`+value), true
 }
 
-// null is where a cap stands that is null.
-func (e *reqEdit) null(field reqField) reqSpan { return e.caps[field-reqMaxTokens] }
+// nullCap is where a cap stands that is null.
+func (e *reqEdit) nullCap(field reqField) reqSpan {
+	if e.nulls == nil {
+		return reqSpan{}
+	}
+	return e.nulls.caps[field-reqMaxTokens]
+}
 
 // insert writes a member in front of all others.
 func (e *reqEdit) insert(body []byte, member string) []byte {
@@ -127,11 +145,15 @@ func (e *reqEdit) replace(body []byte, old reqSpan, text string) []byte {
 			p.end += grown
 		}
 	}
-	for i := range e.caps {
-		if p := &e.caps[i]; p.at >= old.end && p.at > 0 {
-			p.at += grown
-			p.end += grown
+	if e.nulls != nil {
+		moved := *e.nulls
+		for i := range moved.caps {
+			if p := &moved.caps[i]; p.at >= old.end && p.at > 0 {
+				p.at += grown
+				p.end += grown
+			}
 		}
+		e.nulls = &moved
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package usage
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -250,6 +251,26 @@ func TestIdentifyIgnoresPrefixes(t *testing.T) {
 			t.Fatalf("%s%s: got %+v, want %+v", prefix, tail, got, want)
 		}
 	})
+}
+
+func TestPlainPathsAreCutAsAllAre(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		path := rapid.StringMatching(`(/?([a-zA-Z0-9_.:+-]{1,8}|\.\.?))*/?`).Draw(t, "path")
+		if !endpointPlain(path) {
+			t.Fatalf("%q is not plain", path)
+		}
+		segs, climbs, odd := endpointSegments(nil, path)
+		// parameters count for nothing, but are not plain
+		want, wantClimbs, wantOdd := endpointSegments(nil, strings.ReplaceAll(path, "/", ";/")+";")
+		if !slices.Equal(segs, want) || climbs != wantClimbs || odd != wantOdd {
+			t.Fatalf("%q: got %q %t %t, want %q %t %t", path, segs, climbs, odd, want, wantClimbs, wantOdd)
+		}
+	})
+	for c := range 256 {
+		if plain := endpointPlain(string([]byte{byte(c)})); plain && (strings.ContainsRune(" ;%\\?#", rune(c)) || c < ' ' || c > '~') {
+			t.Errorf("%q is taken for plain", rune(c))
+		}
+	}
 }
 
 func FuzzIdentify(f *testing.F) {

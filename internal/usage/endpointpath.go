@@ -83,6 +83,44 @@ func (p *endpointPattern) matchTail(segs []string) (model string, ok bool) {
 // A path is odd if servers differ on where it ends or what it is: it has a question
 // mark, a number sign, a control character or an escape left in it.
 func endpointSegments(segs []string, path string) (cut []string, climbs, odd bool) {
+	plain := endpointPlain(path)
+	if !plain {
+		path, odd = endpointUnescape(path)
+	}
+	for more := true; more; {
+		var seg string
+		seg, path, more = strings.Cut(path, "/")
+		if !plain {
+			seg, _, _ = strings.Cut(seg, ";")
+			seg = strings.TrimSpace(seg)
+		}
+		switch seg {
+		case "", ".":
+		case "..":
+			climbs = true
+			segs = segs[:max(0, len(segs)-1)]
+		default:
+			segs = append(segs, seg)
+		}
+	}
+	return segs, climbs, odd
+}
+
+// endpointPlain tells paths of which there is one reading: of letters, digits and what
+// stands for nothing else in any server's.
+func endpointPlain(path string) bool {
+	for i := range len(path) {
+		c := path[i]
+		if class[c]&scalar == 0 && c != '/' && c != '_' && c != ':' {
+			return false
+		}
+	}
+	return true
+}
+
+// endpointUnescape is a path with escapes that were escaped again undone and slashes for
+// backslashes.
+func endpointUnescape(path string) (plain string, odd bool) {
 	for range 3 {
 		if strings.IndexByte(path, '%') < 0 {
 			break
@@ -94,22 +132,7 @@ func endpointSegments(segs []string, path string) (cut []string, climbs, odd boo
 		path = plain
 	}
 	odd = strings.ContainsFunc(path, endpointOdd)
-	if strings.IndexByte(path, '\\') >= 0 {
-		path = strings.ReplaceAll(path, `\`, "/")
-	}
-	for seg := range strings.SplitSeq(path, "/") {
-		seg, _, _ = strings.Cut(seg, ";")
-		seg = strings.TrimSpace(seg)
-		switch seg {
-		case "", ".":
-		case "..":
-			climbs = true
-			segs = segs[:max(0, len(segs)-1)]
-		default:
-			segs = append(segs, seg)
-		}
-	}
-	return segs, climbs, odd
+	return strings.ReplaceAll(path, `\`, "/"), odd
 }
 
 func endpointOdd(r rune) bool {

@@ -19,6 +19,8 @@ type Request struct {
 	// OtherModels are those that the body names beside the two, each once: fallbacks,
 	// choices for a router, models of tools. The call may use any of them.
 	OtherModels []string
+	// Hints are what the request says that decides its price.
+	Hints Hints
 	// Stream is set if a stream is asked for: by the body, by the path where that
 	// decides, or by saying nothing where streams are the default.
 	Stream bool
@@ -26,17 +28,27 @@ type Request struct {
 	UsageAsked bool
 	// Background is set if the answer is to be fetched later.
 	Background bool
-	// Hints are what the request says that decides its price.
-	Hints Hints
 	// Signed is set if a signature covers the body, which must then stay as it is.
 	Signed bool
+	// CapImplied is set if Cap is only the vendor's default. Servers that copy the
+	// API may have another one, or none.
+	CapImplied bool
+	// Draws is set if the call may generate images of which GeneratedImages says nothing:
+	// it has a tool that draws, asks for images beside text or names a model that puts
+	// them out.
+	Draws bool
+	// DurationUnknown is set if there are recordings or videos of which it is not known
+	// how long they play: by reference, or in a format that cannot be measured.
+	DurationUnknown bool
+	// External is set if what the model reads or runs is not all in the body, so that
+	// its size tells nothing of the real prompt. ExternalWhat is the first reason, in
+	// fixed words that may be shown to the client.
+	External     bool
+	ExternalWhat string
 	// Cap is the most output tokens one choice may have: the largest of all cap
 	// members present. 0 is no cap. A cap that the API does not know is no cap, but
 	// counts beside one that it knows.
 	Cap int64
-	// CapImplied is set if Cap is only the vendor's default. Servers that copy the
-	// API may have another one, or none.
-	CapImplied bool
 	// Choices is how many answers are generated, at least 1: the larger of n and
 	// best_of, times the prompts of a legacy completion.
 	Choices int64
@@ -57,31 +69,19 @@ type Request struct {
 	// generates nothing else. Tools and models that may draw, or not, are counted by
 	// their answer.
 	GeneratedImages int64
-	// Draws is set if the call may generate images of which GeneratedImages says nothing:
-	// it has a tool that draws, asks for images beside text or names a model that puts
-	// them out.
-	Draws bool
 	// AudioMillis and VideoMillis are how long the inline recordings and videos play, in
 	// milliseconds, measured from their bytes. A video counts with its sound as one.
 	AudioMillis, VideoMillis int64
-	// DurationUnknown is set if there are recordings or videos of which that is not
-	// known: by reference, or in a format that cannot be measured.
-	DurationUnknown bool
 	// MediaBytes is the size of the inline ones, as base64 characters; of uploaded
 	// files in a form, their bytes.
 	MediaBytes int64
-	// External is set if what the model reads or runs is not all in the body, so that
-	// its size tells nothing of the real prompt. ExternalWhat is the first reason, in
-	// fixed words that may be shown to the client.
-	External     bool
-	ExternalWhat string
 
-	hinted     uint8 // hints that were given, by reqField
 	markup     int64 // bytes of roles and ids, and what objects may add around them
 	imageBytes int64 // part of MediaBytes
 	audioBytes int64 // part of MediaBytes
 	audios     int
 	edit       reqEdit
+	hinted     uint8 // hints that were given, by reqField
 }
 
 // BadRequest is a body that cannot be metered. Its text may be shown to the client:
@@ -91,6 +91,8 @@ type Request struct {
 type BadRequest struct {
 	Param   string // the member at fault, or empty
 	Message string
+
+	syntax bool // it is no JSON
 }
 
 // Error is the message.
@@ -109,25 +111,45 @@ const reqDefaultCap = 16
 // type, and bytes after the value. Only where a call spends nothing is a body that
 // is no JSON object let through.
 func ParseRequest(ep Endpoint, header http.Header, body []byte) (*Request, error) {
-	r := &Request{Endpoint: ep, Model: ep.Model, Choices: 1}
-	r.Stream = ep.API.streams()
-	r.Signed = ep.Presigned || strings.HasPrefix(header.Get("Authorization"), "AWS4-")
-
-	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
-	if bad == nil {
-		switch kind {
-		case reqJSON, reqMaybeJSON:
-			bad = r.readJSON(body, kind == reqJSON && ep.Class == Spending)
-		case reqForm:
-			bad = r.readForm(body, boundary)
-		case reqOpaque:
-			r.readOpaque(header.Get("Content-Type"), body)
-		}
-	}
-	if bad != nil {
-		return nil, bad
+	r := new(Request)
+	if err := r.Parse(ep, header, body); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// Parse is [ParseRequest] into a request that is there and says nothing yet. After an error
+// it does not either.
+func (r *Request) Parse(ep Endpoint, header http.Header, body []byte) error {
+	r.begin(ep, header)
+	kind, boundary, bad := reqContentKind(ep, header["Content-Type"], body)
+	switch {
+	case bad != nil:
+	case kind == reqJSON, kind == reqMaybeJSON:
+		bad = r.readJSON(body)
+		if bad != nil && bad.syntax && !(kind == reqJSON && ep.Class == Spending) {
+			// It need not be JSON, and counts as text.
+			*r = Request{}
+			r.begin(ep, header)
+			r.TextBytes, bad = int64(len(body)), nil
+		}
+	case kind == reqForm:
+		bad = r.readForm(body, boundary)
+	default:
+		r.readOpaque(header.Get("Content-Type"), body)
+	}
+	if bad != nil {
+		*r = Request{}
+		return bad
+	}
+	return nil
+}
+
+// begin fills in what a call asks for before its body is read.
+func (r *Request) begin(ep Endpoint, header http.Header) {
+	r.Endpoint, r.Model, r.Choices, r.Stream = ep, ep.Model, 1, ep.API.streams()
+	lines := header["Authorization"]
+	r.Signed = ep.Presigned || len(lines) > 0 && strings.HasPrefix(lines[0], "AWS4-")
 }
 
 // streams tells whether the API answers with a stream if the body says nothing.
@@ -185,21 +207,13 @@ func reqContentKind(ep Endpoint, types []string, body []byte) (kind reqKind, bou
 	return reqOpaque, "", nil
 }
 
-// readJSON reads a JSON body. Where it need not be JSON, one that is none is text.
-func (r *Request) readJSON(body []byte, must bool) *BadRequest {
-	fresh := *r
+// readJSON reads a JSON body.
+func (r *Request) readJSON(body []byte) *BadRequest {
 	s := reqScanner{b: body, r: r}
-	s.top()
-	switch {
-	case s.bad != nil && s.syntax && !must:
-		*r = fresh
-		r.TextBytes = int64(len(body))
-		return nil
-	case s.bad != nil:
-		return s.bad
+	if s.top(); s.bad == nil {
+		s.finish()
 	}
-	s.finish()
-	return nil
+	return s.bad
 }
 
 // finish draws together what depends on more than one member.

@@ -264,3 +264,30 @@ func TestSignedRequestsAreSeen(t *testing.T) {
 		t.Error("WriteCap edited a signed body")
 	}
 }
+
+func TestAFailedRequestSaysNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ep   Endpoint
+		body string
+		ok   bool
+	}{
+		{"twice the model", epChat, `{"model":"m","messages":[{"content":"text"}],"model":"n"}`, false},
+		{"no JSON", epChat, `{"model":"m","messages":[{"content":"text"}]`, false},
+		{"no JSON where nothing is spent", Endpoint{API: OpenAIModerations, Class: Free}, `{"model":"m","input":"text"`, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var r, want Request
+			if tc.ok {
+				want.begin(tc.ep, reqHeader)
+				want.TextBytes = int64(len(tc.body))
+			}
+			if err := r.Parse(tc.ep, reqHeader, []byte(tc.body)); (err == nil) != tc.ok {
+				t.Fatalf("got the error %v", err)
+			}
+			if !reflect.DeepEqual(r, want) {
+				t.Errorf("got %+v, want %+v", r, want)
+			}
+		})
+	}
+}

@@ -36,7 +36,7 @@ func reqBedrockField(name []byte) reqField {
 
 // bedrockPart is partOf for Bedrock. A media object has its bytes two levels down, in a
 // source that does not tell what they are, so the object's name is remembered.
-func (s *reqScanner) bedrockPart(name []byte) reqPart {
+func (s *reqScanner) bedrockPart(name []byte, part reqPart) reqPart {
 	switch string(name) {
 	case "image":
 		s.medium = reqPicture
@@ -61,7 +61,7 @@ func (s *reqScanner) bedrockPart(name []byte) reqPart {
 	case "cachepoint":
 		return reqCacheMark
 	}
-	return reqPartOf(name)
+	return part
 }
 
 // toolConfig reads the tools of Converse: those that the client runs, and those of the

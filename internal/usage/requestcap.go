@@ -47,7 +47,7 @@ func (r *Request) RepeatCap(body []byte) ([]byte, bool) {
 	}
 	e.newCap = false
 	value := strconv.FormatInt(r.Cap, 10)
-	if null := e.null(reqMaxTokens); null.at > 0 {
+	if null := e.nullCap(reqMaxTokens); null.at > 0 {
 		return e.replace(body, null, value), true
 	}
 	return e.insert(body, `"`+reqControlNames[reqMaxTokens]+`":`+value), true

@@ -139,7 +139,7 @@ func (s *reqScanner) config(c *reqConfig, raw []byte) bool {
 	start := s.i
 	if s.word("null") {
 		if which == 0 {
-			e.config = reqSpan{start, s.i}
+			e.null().config = reqSpan{start, s.i}
 		}
 		return true
 	}
@@ -195,7 +195,7 @@ func (s *reqScanner) configCap(c *reqConfig, which int) bool {
 	}
 	if n <= 0 {
 		if which == 0 {
-			s.r.edit.configCap = reqSpan{start, s.i}
+			s.r.edit.null().configCap = reqSpan{start, s.i}
 		}
 		return true
 	}
@@ -226,15 +226,19 @@ func (s *reqScanner) setting(name []byte) bool {
 // empty.
 func (e *reqEdit) writeConfigCap(body []byte, c *reqConfig, value string) []byte {
 	member := `"` + c.caps[0] + `":` + value
+	var nulls reqNulls
+	if e.nulls != nil {
+		nulls = *e.nulls
+	}
 	switch {
-	case e.configCap.at > 0:
-		return e.replace(body, e.configCap, value)
+	case nulls.configCap.at > 0:
+		return e.replace(body, nulls.configCap, value)
 	case e.configOpen > 0 && e.configEmpty:
 		return e.replace(body, reqSpan{e.configOpen, e.configOpen}, member)
 	case e.configOpen > 0:
 		return e.replace(body, reqSpan{e.configOpen, e.configOpen}, member+",")
-	case e.config.at > 0:
-		return e.replace(body, e.config, "{"+member+"}")
+	case nulls.config.at > 0:
+		return e.replace(body, nulls.config, "{"+member+"}")
 	default:
 		return e.insert(body, `"`+c.names[0]+`":{`+member+"}")
 	}

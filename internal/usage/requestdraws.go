@@ -40,10 +40,14 @@ func reqModalities(name []byte) bool {
 // drawingTool notes a tool whose type, raw, says that it draws. Routers put their name
 // before the word, and versions stand behind it.
 func (r *Request) drawingTool(raw []byte) {
+	const word = "image_gen"
+	if len(raw) < len(word) {
+		return
+	}
 	if bytes.IndexByte(raw, '\\') >= 0 {
 		raw = reqUnquote(make([]byte, 0, len(raw)), raw)
 	}
-	r.Draws = r.Draws || bytes.Contains(bytes.ToLower(raw), []byte("image_gen"))
+	r.Draws = r.Draws || bytes.Contains(bytes.ToLower(raw), []byte(word))
 }
 
 // mayDraw notes that one of the models named can put out images beside text. Where the
@@ -63,10 +67,29 @@ func (r *Request) mayDraw() {
 // vendors call them.
 func reqMayDraw(model string) bool {
 	model = strings.ToLower(model)
-	for _, part := range [...]string{"image", "nano-banana", "dall-e", "flux"} {
-		if strings.Contains(model, part) {
-			return true
+	for i := range len(model) {
+		switch rest := model[i:]; rest[0] {
+		case 'i':
+			if strings.HasPrefix(rest, "image") { // "imagen" and "titan-image" as well
+				return true
+			}
+		case 'n':
+			if strings.HasPrefix(rest, "nano-banana") || strings.HasPrefix(rest, "nova-canvas") {
+				return true
+			}
+		case 'd':
+			if strings.HasPrefix(rest, "dall-e") {
+				return true
+			}
+		case 'f':
+			if strings.HasPrefix(rest, "flux") {
+				return true
+			}
+		case 's':
+			if strings.HasPrefix(rest, "stability.") {
+				return true
+			}
 		}
 	}
-	return reqDraws(model)
+	return false
 }

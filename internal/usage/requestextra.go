@@ -26,12 +26,13 @@ func (s *reqScanner) extra(holder string) bool {
 			s.r.TextBytes += int64(s.named)
 		}
 		name, _ := s.name(raw)
-		field := s.fieldOf(name)
+		field := s.fieldOf(name, reqFieldOf(name))
 		if field == reqExtra || s.configOf(name) != nil || reqSteers(name) {
 			s.bad = reqMisplaced(string(name), holder)
 			return false
 		}
-		if !s.naming(name, func() bool { return s.field(field) }) {
+		how, modalities, start := reqNamingOf(name), reqModalities(name), s.i
+		if !s.field(field) || !s.note(how, modalities, start) {
 			return false
 		}
 	}

@@ -11,14 +11,7 @@ import (
 // do; same tells that it was written so. Names too long to be known are returned
 // as they are. The result lives until the next call.
 func (s *reqScanner) name(raw []byte) (folded []byte, same bool) {
-	plain := true
-	for _, c := range raw {
-		if c == '\\' || c >= utf8.RuneSelf || c-'A' < 26 {
-			plain = false
-			break
-		}
-	}
-	if plain {
+	if reqFolded(raw) {
 		return raw, true
 	}
 	if bytes.IndexByte(raw, '\\') >= 0 {
@@ -57,12 +50,21 @@ func (s *reqScanner) name(raw []byte) (folded []byte, same bool) {
 	return folded, same
 }
 
+// reqFolded tells names that are written as name returns them: neither escapes nor capital
+// letters nor any beyond ASCII.
+func reqFolded(raw []byte) bool {
+	for _, c := range raw {
+		if class[c]&folding != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // top reads the whole document.
 func (s *reqScanner) top() bool {
-	s.space()
-	if s.peek() != '{' {
-		s.syntax = true
-		s.bad = &BadRequest{Message: "the body must be a JSON object"}
+	if s.next() != '{' {
+		s.bad = &BadRequest{Message: "the body must be a JSON object", syntax: true}
 		return false
 	}
 	s.i++
@@ -74,14 +76,19 @@ func (s *reqScanner) top() bool {
 			e.empty = first
 			break
 		}
-		name, same := s.name(raw)
+		name, same := raw, true
+		word := reqWordOf(raw)
+		if word == nil {
+			name, same = s.name(raw)
+			word = &reqWord{field: reqFieldOf(name), how: reqNamingOf(name), modalities: reqModalities(name)}
+		}
 		if c := s.configOf(name); c != nil {
 			if !s.config(c, raw) {
 				return false
 			}
 			continue
 		}
-		field := s.fieldOf(name)
+		field := s.fieldOf(name, word.field)
 		if field < reqNControls {
 			if !same {
 				s.bad = reqVariant(string(name))
@@ -100,14 +107,15 @@ func (s *reqScanner) top() bool {
 		if len(raw) > reqLongName {
 			s.r.TextBytes += int64(s.named)
 		}
-		if !s.naming(name, func() bool { return s.field(field) }) {
+		start := s.i
+		if !s.field(field) || !s.note(word.how, word.modalities, start) {
 			return false
 		}
 	}
 	if s.bad != nil {
 		return false
 	}
-	if s.space(); s.i < len(s.b) {
+	if s.next(); s.i < len(s.b) {
 		return s.fail("more after the object")
 	}
 	return true
@@ -146,7 +154,7 @@ func (s *reqScanner) control(field reqField) (ok bool) {
 		s.capOf[field] = set
 		r.Cap = max(r.Cap, n)
 		if !set {
-			r.edit.caps[field-reqMaxTokens] = reqSpan{start, s.i}
+			r.edit.null().caps[field-reqMaxTokens] = reqSpan{start, s.i}
 		}
 		return ok
 	}

@@ -38,27 +38,46 @@ func reqNamingOf(folded []byte) reqNaming {
 	case "route":
 		return reqNamesRoute
 	}
-	for _, end := range [...]string{"model", "models", "fallbacks", "model_name", "modelname", "model_id", "modelid"} {
-		if len(folded) >= len(end) && string(folded[len(folded)-len(end):]) == end {
-			return reqNamesAll
-		}
+	if reqEndsAsModel(folded) {
+		return reqNamesAll
 	}
 	return reqNamesNone
 }
 
-// naming reads a member by read, and notes the models and modalities in it.
-func (s *reqScanner) naming(name []byte, read func() bool) bool {
-	how, modalities, start := reqNamingOf(name), reqModalities(name), s.i
-	if !read() {
+// namingOf is reqNamingOf for a name as it is written.
+func (s *reqScanner) namingOf(raw []byte) reqNaming {
+	if word := reqWordOf(raw); word != nil {
+		return word.how
+	}
+	name, _ := s.name(raw)
+	return reqNamingOf(name)
+}
+
+func reqEndsAsModel(folded []byte) bool {
+	if len(folded) < len("model") {
 		return false
 	}
+	// The last letter tells most names apart.
+	switch folded[len(folded)-1] {
+	case 'l':
+		return bytes.HasSuffix(folded, []byte("model"))
+	case 's':
+		return bytes.HasSuffix(folded, []byte("models")) || bytes.HasSuffix(folded, []byte("fallbacks"))
+	case 'e':
+		return bytes.HasSuffix(folded, []byte("model_name")) || bytes.HasSuffix(folded, []byte("modelname"))
+	case 'd':
+		return bytes.HasSuffix(folded, []byte("model_id")) || bytes.HasSuffix(folded, []byte("modelid"))
+	}
+	return false
+}
+
+// note notes the models and modalities in the value of a member, which begins at start and
+// has just been read.
+func (s *reqScanner) note(how reqNaming, modalities bool, start int) bool {
 	if modalities {
 		s.r.draws(s.b[start:s.i])
 	}
-	if how == reqNamesNone {
-		return true
-	}
-	return s.modelsIn(s.b[start:s.i], how)
+	return how == reqNamesNone || s.modelsIn(s.b[start:s.i], how)
 }
 
 // modelsIn notes the models that a value names, which is known to be valid JSON.
@@ -161,8 +180,7 @@ func (s *reqScanner) toolSetting(name []byte, depth int) (size int64, ok bool) {
 			return size + 2, s.bad == nil
 		}
 		size += int64(s.named) + 4
-		name, _ := s.name(raw)
-		n, ok := s.toolModels(reqNamingOf(name), depth+1)
+		n, ok := s.toolModels(s.namingOf(raw), depth+1)
 		if !ok {
 			return 0, false
 		}

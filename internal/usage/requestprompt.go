@@ -130,9 +130,7 @@ func (s *reqScanner) contentObject(own reqPart, depth int) bool {
 		if len(raw) > reqLongName {
 			r.TextBytes += int64(s.named)
 		}
-		name, _ := s.name(raw)
-		part := s.partOf(name)
-		if !s.contentMember(&f, own, part, depth) {
+		if !s.contentMember(&f, own, s.partOf(raw), depth) {
 			return false
 		}
 	}
@@ -146,6 +144,11 @@ func (s *reqScanner) contentObject(own reqPart, depth int) bool {
 // contentMember reads the value of a member of the object that own holds.
 func (s *reqScanner) contentMember(f *reqFrame, own, part reqPart, depth int) bool {
 	c := s.peek()
+	if c == '"' && (part == reqOther || part == reqShort) { // as most are
+		f.body = f.body || part == reqOther
+		_, ok := s.contentString(part, own)
+		return ok
+	}
 	f.id = f.id || part == reqID
 	f.body = f.body || part != reqID && part != reqType && part != reqShort
 	switch {

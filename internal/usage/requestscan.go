@@ -8,11 +8,10 @@ const reqMaxDepth = 1000
 // reqScanner walks a complete JSON document once and checks its grammar on the way.
 // The first fault stays in bad; every method that can meet one returns false then.
 type reqScanner struct {
-	b      []byte
-	i      int
-	r      *Request
-	bad    *BadRequest
-	syntax bool // bad is about the grammar
+	b   []byte
+	i   int
+	r   *Request
+	bad *BadRequest
 
 	seen    uint16 // control members met, by reqField
 	capOf   [reqNControls]bool
@@ -31,21 +30,30 @@ type reqScanner struct {
 // fail notes a break of the grammar.
 func (s *reqScanner) fail(what string) bool {
 	if s.bad == nil {
-		s.syntax = true
-		s.bad = &BadRequest{Message: "the body is not valid JSON: " + what + " at byte " + strconv.Itoa(s.i)}
+		s.bad = &BadRequest{Message: "the body is not valid JSON: " + what + " at byte " + strconv.Itoa(s.i), syntax: true}
 	}
 	return false
 }
 
-func (s *reqScanner) space() {
-	for s.i < len(s.b) {
-		switch s.b[s.i] {
-		case ' ', '\t', '\r', '\n':
-			s.i++
-		default:
-			return
-		}
+// next passes blanks and returns the byte behind them as peek does.
+func (s *reqScanner) next() byte {
+	s.i = reqBlanks(s.b, s.i)
+	return s.peek()
+}
+
+// reqBlanks returns where the next byte that is no blank stands. Most bodies have none.
+func reqBlanks(b []byte, i int) int {
+	if i < len(b) && b[i] > ' ' {
+		return i
 	}
+	return reqManyBlanks(b, i)
+}
+
+func reqManyBlanks(b []byte, i int) int {
+	for i < len(b) && class[b[i]]&blank != 0 {
+		i++
+	}
+	return i
 }
 
 // peek returns the next byte, 0 at the end; no grammar has a 0 in it.
@@ -59,39 +67,40 @@ func (s *reqScanner) peek() byte {
 // member reads up to the value of an object's next member and returns its name, raw.
 // more is false at the object's end or a fault. The opening brace has been read.
 func (s *reqScanner) member(first bool) (name []byte, more bool) {
-	s.space()
-	switch c := s.peek(); {
-	case c == '}':
-		s.i++
+	b := s.b
+	i := reqBlanks(b, s.i)
+	if i < len(b) && b[i] == '}' {
+		s.i = i + 1
 		return nil, false
-	case first:
-	case c == ',':
-		s.i++
-		s.space()
-	default:
-		return nil, s.fail("a comma or brace is missing")
 	}
-	if s.peek() != '"' {
+	if !first {
+		if i >= len(b) || b[i] != ',' {
+			s.i = i
+			return nil, s.fail("a comma or brace is missing")
+		}
+		i = reqBlanks(b, i+1)
+	}
+	if i >= len(b) || b[i] != '"' {
+		s.i = i
 		return nil, s.fail("a member name is missing")
 	}
-	name, size, ok := s.str()
-	if !ok {
+	start := i + 1
+	end, saved := s.strEnd(start)
+	if end < 0 {
 		return nil, false
 	}
-	s.named = size
-	s.space()
-	if s.peek() != ':' {
+	s.named = end - start - saved
+	if i = reqBlanks(b, end+1); i >= len(b) || b[i] != ':' {
+		s.i = i
 		return nil, s.fail("a colon is missing")
 	}
-	s.i++
-	s.space()
-	return name, true
+	s.i = reqBlanks(b, i+1)
+	return b[start:end], true
 }
 
 // element reads up to an array's next element; more is as for member.
 func (s *reqScanner) element(first bool) (more bool) {
-	s.space()
-	switch c := s.peek(); {
+	switch c := s.next(); {
 	case c == ']':
 		// A comma has been read before this only by the case below.
 		s.i++
@@ -99,8 +108,7 @@ func (s *reqScanner) element(first bool) (more bool) {
 	case first:
 	case c == ',':
 		s.i++
-		s.space()
-		if s.peek() == ']' {
+		if s.next() == ']' {
 			return s.fail("a value is missing")
 		}
 	default:
@@ -114,7 +122,7 @@ func (s *reqScanner) scalar() (lit []byte, ok bool) {
 	start := s.i
 	switch c := s.peek(); {
 	case c == '-' || c >= '0' && c <= '9':
-		if !s.number() {
+		if s.i, ok = reqNumber(s.b, start); !ok {
 			return nil, s.fail("a bad number")
 		}
 	case s.word("true"), s.word("false"), s.word("null"):
@@ -132,38 +140,39 @@ func (s *reqScanner) word(w string) bool {
 	return true
 }
 
-// number reads by the grammar of RFC 8259, section 6.
-func (s *reqScanner) number() bool {
-	if s.peek() == '-' {
-		s.i++
+// reqNumber reads by the grammar of RFC 8259, section 6, and returns where the number at i
+// ends, or what is wrong with it stands.
+func reqNumber(b []byte, i int) (end int, ok bool) {
+	if b[i] == '-' {
+		i++
 	}
-	if s.peek() == '0' {
-		s.i++
-	} else if !s.digits() {
-		return false
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if i, ok = reqDigits(b, i); !ok {
+		return i, false
 	}
-	if s.peek() == '.' {
-		s.i++
-		if !s.digits() {
-			return false
+	if i < len(b) && b[i] == '.' {
+		if i, ok = reqDigits(b, i+1); !ok {
+			return i, false
 		}
 	}
-	if s.peek()|0x20 == 'e' {
-		s.i++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.i++
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
 		}
-		return s.digits()
+		return reqDigits(b, i)
 	}
-	return true
+	return i, true
 }
 
-func (s *reqScanner) digits() bool {
-	start := s.i
-	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
-		s.i++
+// reqDigits returns where the digits at i end; ok is false if there are none.
+func reqDigits(b []byte, i int) (end int, ok bool) {
+	start := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		i++
 	}
-	return s.i > start
+	return i, i > start
 }
 
 // compact reads any value and returns its size without white space, strings decoded.

@@ -15,8 +15,49 @@ const reqNear = 128
 // str reads a string and returns what stands between its quotes and how many bytes
 // that is when decoded.
 func (s *reqScanner) str() (raw []byte, size int, ok bool) {
-	b, i := s.b, s.i+1
-	start, saved := i, 0
+	start := s.i + 1
+	end, saved := s.strEnd(start)
+	if end < 0 {
+		return nil, 0, false
+	}
+	s.i = end + 1
+	return s.b[start:end], end - start - saved, true
+}
+
+// strEnd finds the quote that ends the string whose text begins at i, and how many bytes
+// decoding saves. It is -1, and s.i where the fault is, if there is none.
+func (s *reqScanner) strEnd(i int) (end, saved int) {
+	b := s.b
+	for near := i + reqNear; i+16 <= len(b) && i < near; {
+		w := b[i : i+16]
+		low := reqSpecial(binary.LittleEndian.Uint64(w)) & highs
+		high := reqSpecial(binary.LittleEndian.Uint64(w[8:])) & highs
+		switch {
+		case low != 0:
+			i += bits.TrailingZeros64(low) >> 3
+		case high != 0:
+			i += 8 + bits.TrailingZeros64(high)>>3
+		default:
+			i += 16
+			continue
+		}
+		if b[i] == '"' {
+			return i, saved
+		}
+		if b[i] != '\\' || i+1 == len(b) || class[b[i+1]]&escapable == 0 {
+			break
+		}
+		i += 2
+		saved++
+		near = i + reqNear
+	}
+	return s.farEnd(i, saved)
+}
+
+// farEnd goes on with strEnd.
+func (s *reqScanner) farEnd(i, savedBefore int) (end, saved int) {
+	b := s.b
+	saved = savedBefore
 	quote := -1 // the next one, escaped or not, once it was searched
 	for {
 		near := min(len(b), i+reqNear)
@@ -26,7 +67,8 @@ func (s *reqScanner) str() (raw []byte, size int, ok bool) {
 			if quote < i {
 				if quote = bytes.IndexByte(b[i:], '"'); quote < 0 {
 					s.i = len(b)
-					return nil, 0, s.fail("a string has no end")
+					s.fail("a string has no end")
+					return -1, 0
 				}
 				quote += i
 			}
@@ -36,26 +78,24 @@ func (s *reqScanner) str() (raw []byte, size int, ok bool) {
 			}
 			i = reqControlRun(b, i, end)
 		}
-		if i >= len(b) {
-			s.i = len(b)
-			return nil, 0, s.fail("a string has no end")
+		s.i = i
+		switch {
+		case i >= len(b):
+			s.fail("a string has no end")
+			return -1, 0
+		case b[i] == '"':
+			return i, saved
+		case b[i] != '\\':
+			s.fail("a control character in a string")
+			return -1, 0
 		}
-		switch b[i] {
-		case '"':
-			s.i = i + 1
-			return b[start:i], i - start - saved, true
-		case '\\':
-			n, less := reqEscape(b[i:])
-			if n == 0 {
-				s.i = i
-				return nil, 0, s.fail("a bad escape")
-			}
-			i += n
-			saved += less
-		default:
-			s.i = i
-			return nil, 0, s.fail("a control character in a string")
+		n, less := reqEscape(b[i:])
+		if n == 0 {
+			s.fail("a bad escape")
+			return -1, 0
 		}
+		i += n
+		saved += less
 	}
 }
 

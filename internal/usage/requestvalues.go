@@ -25,7 +25,7 @@ func (s *reqScanner) model() bool {
 	} else {
 		model = string(reqUnquote(make([]byte, 0, size), raw))
 	}
-	if !utf8.ValidString(model) || reqHasHalf(raw) {
+	if !utf8.ValidString(model) || size < len(raw) && reqHasHalf(raw) {
 		s.bad = reqWrongType("model", "valid UTF-8")
 		return false
 	}
@@ -117,10 +117,11 @@ func (s *reqScanner) streamOptions() bool {
 // count reads a whole number or null; set is false for null. Where endless is
 // allowed, any negative number means it and reads as -1.
 func (s *reqScanner) count(name string, endless bool) (n int64, set, ok bool) {
-	if s.word("null") {
+	c := s.peek()
+	if c == 'n' && s.word("null") {
 		return 0, false, true
 	}
-	if c := s.peek(); c == '-' || c-'0' <= 9 {
+	if c == '-' || c-'0' <= 9 {
 		lit, ok := s.scalar()
 		if !ok {
 			return 0, false, false
@@ -136,11 +137,28 @@ func (s *reqScanner) count(name string, endless bool) (n int64, set, ok bool) {
 	return 0, false, false
 }
 
+// reqFewDigits reads what nearly all numbers are.
+func reqFewDigits(lit []byte) (n int64, ok bool) {
+	if len(lit) > maxDigits {
+		return 0, false
+	}
+	for _, c := range lit {
+		if c-'0' > 9 {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
 // reqWhole is the exact value of a JSON number that is whole, not negative and at
 // most 2^53; 16.0 and 1.6e1 are 16.
 func reqWhole(lit []byte) (int64, bool) {
 	if lit[0] == '-' {
 		return 0, false
+	}
+	if n, ok := reqFewDigits(lit); ok {
+		return n, true
 	}
 	digits, exp := lit, 0
 	if e := bytes.IndexAny(lit, "eE"); e >= 0 {

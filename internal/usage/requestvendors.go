@@ -4,34 +4,35 @@ package usage
 // taken so everywhere. Names are folded, so the spellings of a name in camel case and
 // in snake case differ by the underscores alone.
 
-// fieldOf is reqFieldOf, with what only the call's API means by a name.
-func (s *reqScanner) fieldOf(name []byte) reqField {
-	field := reqUnknown
+// fieldOf is what the call's API means by a name, or field where it means no other thing
+// by it than all do.
+func (s *reqScanner) fieldOf(name []byte, field reqField) reqField {
+	own := reqUnknown
 	switch s.r.API {
 	case GeminiGenerate, GeminiStream, GeminiEmbed:
-		field = reqGeminiField(name)
+		own = reqGeminiField(name)
 	case GeminiInteractions:
-		field = reqInteractionField(name)
+		own = reqInteractionField(name)
 	case OllamaChat, OllamaGenerate, OllamaEmbed:
-		field = reqOllamaField(name)
+		own = reqOllamaField(name)
 	case CohereChat, CohereEmbed, CohereRerank:
-		field = reqCohereField(name)
+		own = reqCohereField(name)
 	case MistralChat:
 		if string(name) == "agent_id" {
-			field = reqAgent
+			own = reqAgent
 		}
 	case BedrockInvoke, BedrockInvokeStream, BedrockConverse, BedrockConverseStream:
-		field = reqBedrockField(name)
+		own = reqBedrockField(name)
 	case OpenAIAudio:
-		field = reqSoundField(name)
+		own = reqSoundField(name)
 	case TGIGenerate, TGIStream, LlamaCPPCompletion, LMStudioChat:
-		field = reqNativeField(name)
+		own = reqNativeField(name)
 	default:
 	}
-	if field != reqUnknown {
-		return field
+	if own != reqUnknown {
+		return own
 	}
-	return reqFieldOf(name)
+	return field
 }
 
 func reqGeminiField(name []byte) reqField {
@@ -87,8 +88,15 @@ func reqCohereField(name []byte) reqField {
 	return reqUnknown
 }
 
-// partOf is reqPartOf, with what only the call's API means by a name.
-func (s *reqScanner) partOf(name []byte) reqPart {
+// partOf is reqPartOf, with what only the call's API means by a name, which is raw.
+func (s *reqScanner) partOf(raw []byte) reqPart {
+	part, name := reqOther, raw
+	if word := reqWordOf(raw); word != nil {
+		part = word.part
+	} else {
+		name, _ = s.name(raw)
+		part = reqPartOf(name)
+	}
 	switch s.r.API {
 	case GeminiGenerate, GeminiStream, GeminiEmbed:
 		switch string(name) {
@@ -111,10 +119,10 @@ func (s *reqScanner) partOf(name []byte) reqPart {
 			return reqFileURI
 		}
 	case BedrockInvoke, BedrockInvokeStream, BedrockConverse, BedrockConverseStream:
-		return s.bedrockPart(name)
+		return s.bedrockPart(name, part)
 	default:
 	}
-	return reqPartOf(name)
+	return part
 }
 
 // reqClientGroup tells the members of a Gemini tool that the client runs itself.

@@ -29,6 +29,7 @@ type Book struct {
 	aliases map[string]string
 	own     []*Own
 	unknown *Own
+	recall  recall
 }
 
 // NewBook puts an operator's words over a table. It refuses an alias without a name or

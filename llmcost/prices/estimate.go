@@ -39,13 +39,13 @@ const horizon = 24 * time.Hour
 // a provider may report that tells its costs itself, nor of another model that may
 // serve, nor of citations and tools that are not in c.Usage.
 func (b *Book) Estimate(c *Call, prompt, output int64) Cost {
-	provider := c.provider()
 	worst := Cost{Why: whyUnnamed}
 	asked := *c
-	asked.Usage = known(&c.Usage)
+	asked.Usage, asked.Served = known(&c.Usage), ""
 	for end := c.At.Add(horizon); !asked.At.After(end); {
-		m := b.Resolve(provider, "", c.Requested, asked.At)
-		b.sized(&m, provider, &asked)
+		found := b.find(&asked)
+		m, provider := found.match, found.provider
+		b.size(&m, provider, &asked)
 		if !m.Priced() {
 			if worst.Status == Unpriced {
 				worst.Key, worst.Why = m.Key, m.Why
@@ -129,20 +129,43 @@ func (c *Call) dearest(p *picker, f factor, provider string, prompt, output int6
 	return usd
 }
 
-// most is the highest rate of some kinds of tokens.
+// most is the highest rate of some kinds of tokens, of which the first is text.
 func (p *picker) most(units []Unit, text bool) money.Rate {
 	var most money.Rate
-	for _, u := range units {
+	for i, u := range units {
 		switch u {
 		case AudioIn, AudioCached, ImageIn, ImageCached, VideoIn:
 			if text {
 				continue
 			}
 		}
+		if i > 0 && !p.mayDiffer(u) {
+			continue
+		}
 		rate, _ := p.rate(u)
 		most = max(most, rate)
 	}
 	return most
+}
+
+// mayDiffer tells whether a kind of tokens may cost another thing than all those do that
+// the row says nothing of; see [picker.rate].
+func (p *picker) mayDiffer(u Unit) bool {
+	switch u {
+	case CacheWrite1h:
+		return true
+	case AudioCached:
+		return p.mentions(AudioCached) || p.mentions(AudioIn)
+	case ImageCached:
+		return p.mentions(ImageCached) || p.mentions(ImageIn)
+	default:
+		return p.mentions(u)
+	}
+}
+
+// mentions tells whether any rate of a unit is stated.
+func (p *picker) mentions(u Unit) bool {
+	return p.row.Rates.has(u) || p.timed != nil && p.timed.has(u)
 }
 
 // worstFactor is the highest multiplier of tokens that can apply: what must be asked

@@ -24,18 +24,21 @@ func (s *sums) addFees(c *Call, u *usage.Usage, n *buckets, p *picker, provider 
 	}
 	s.addImages(c, u, n, p, add)
 	s.addSeconds(c, u, n, p, &lacking)
-	if u.Total() == 0 {
+	if c.Hints.Characters > 0 && u.Total() == 0 {
 		rate, ok := p.fee(CharacterIn)
 		add(c.Hints.Characters, rate, ok)
 	}
-
-	rate, ok := p.fee(Page)
-	add(u.Pages, rate, ok)
-	rate, ok = p.fee(AnnotatedPage)
-	add(u.Annotated, rate, ok)
+	if u.Pages > 0 {
+		rate, ok := p.fee(Page)
+		add(u.Pages, rate, ok)
+	}
+	if u.Annotated > 0 {
+		rate, ok := p.fee(AnnotatedPage)
+		add(u.Annotated, rate, ok)
+	}
 	if u.SearchUnits > 0 {
 		// Some rank by the token and tell search units beside.
-		rate, ok = p.fee(Query)
+		rate, ok := p.fee(Query)
 		add(u.SearchUnits, rate, ok || n.prompt() > 0)
 	}
 	// Tools come on top of what the model itself costs.
@@ -44,19 +47,26 @@ func (s *sums) addFees(c *Call, u *usage.Usage, n *buckets, p *picker, provider 
 		if context == "" {
 			context = c.Hints.SearchContext
 		}
-		rate, ok = p.searchFee(context, provider)
+		rate, ok := p.searchFee(context, provider)
 		tool(searches, rate, ok)
 	}
-	rate, ok = p.vendorFee(FileSearch, provider)
-	tool(max(u.FileSearches, 0), rate, ok)
-	rate, ok = p.vendorFee(CodeSession, provider)
-	tool(max(u.CodeSessions, 0), rate, ok)
+	if u.FileSearches > 0 {
+		rate, ok := p.vendorFee(FileSearch, provider)
+		tool(u.FileSearches, rate, ok)
+	}
+	if u.CodeSessions > 0 {
+		rate, ok := p.vendorFee(CodeSession, provider)
+		tool(u.CodeSessions, rate, ok)
+	}
 	return lacking
 }
 
 // addImages adds the fee for images made, unless their tokens have a price of their
 // own: then the tokens say it better.
 func (s *sums) addImages(c *Call, u *usage.Usage, n *buckets, p *picker, add func(int64, money.Rate, bool)) {
+	if u.Images <= 0 && c.API != usage.OpenAIImages {
+		return
+	}
 	makes := p.row.Mode == "image_generation" || p.row.Mode == "image_edit"
 	byToken := p.row.Rates.has(ImageOut)
 	if makes && byToken && n[ImageOut] == 0 && c.API == usage.OpenAIImages {

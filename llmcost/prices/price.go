@@ -60,16 +60,20 @@ func (c *Call) provider() string {
 // Price computes what a call cost. The provider's own word counts before the table
 // where the vendor documents it, and the operator's price before both.
 func (b *Book) Price(c *Call) Cost {
-	provider := c.provider()
-	m := b.Resolve(provider, c.Served, c.Requested, c.At)
-	b.sized(&m, provider, c)
-	cost := c.price(&m, provider, &c.Usage)
+	found := b.find(c)
+	m, provider := &found.match, found.provider
+	if c.sized() {
+		sized := *m
+		b.size(&sized, provider, c)
+		m = &sized
+	}
+	cost := c.price(m, provider, &c.Usage)
 	for i := range c.Other {
 		other := &c.Other[i]
 		part := b.part(c, provider, other)
 		if part.Status == Unpriced {
 			// What an unknown helper used is better charged at a known rate than free.
-			if part = c.part(&m, provider, &other.Usage); part.Status != Unpriced {
+			if part = c.part(m, provider, &other.Usage); part.Status != Unpriced {
 				part.bound(whyOther)
 			}
 		}
@@ -179,7 +183,7 @@ func (b *Book) part(c *Call, provider string, other *usage.ModelUsage) Cost {
 	m := b.Resolve(provider, name, "", c.At)
 	inner := c.inside()
 	inner.Usage = *u
-	b.sized(&m, provider, &inner)
+	b.size(&m, provider, &inner)
 	part := inner.price(&m, provider, u)
 	if unnamed && part.Status != Unpriced {
 		part.bound(whyTool)
@@ -248,9 +252,9 @@ func (c *Call) factor(r *Row, scale Ratio, provider string) factor {
 
 // regional is the multiplier of the upstream's region.
 func regional(r *Row, provider, host string) Ratio {
-	host, _, _ = strings.Cut(host, ":")
 	switch provider {
 	case "openai":
+		host, _, _ = strings.Cut(host, ":")
 		switch {
 		case strings.EqualFold(host, "eu.api.openai.com"):
 			return r.RegionalEU
@@ -258,6 +262,7 @@ func regional(r *Row, provider, host string) Ratio {
 			return r.RegionalUS
 		}
 	case "vertex_ai":
+		host, _, _ = strings.Cut(host, ":")
 		if host != "" && !strings.EqualFold(host, "aiplatform.googleapis.com") {
 			return r.Regional
 		}

@@ -19,7 +19,7 @@ const (
 // picker finds the rates of one row for one call.
 type picker struct {
 	row     *Row
-	family  string // whose service discounts apply
+	family  string // of who is called
 	timed   *Rates // of the hour; nil if none
 	tier    int
 	service Service
@@ -30,9 +30,6 @@ type picker struct {
 // provider is the family of who is called, for rows that name none.
 func pick(r *Row, provider string, prompt int64, s Service, at time.Time, cost *Cost) picker {
 	p := picker{row: r, family: provider, service: s, cost: cost}
-	if r.Provider != "" {
-		p.family = family(strings.ToLower(r.Provider))
-	}
 	for i, t := range r.Tiers {
 		if t.applies(prompt) {
 			p.tier = i + 1
@@ -45,6 +42,14 @@ func pick(r *Row, provider string, prompt int64, s Service, at time.Time, cost *
 		}
 	}
 	return p
+}
+
+// vendor is whose service discounts apply.
+func (p *picker) vendor() string {
+	if p.row.Provider != "" {
+		return family(strings.ToLower(p.row.Provider))
+	}
+	return p.family
 }
 
 func (p *picker) doubt(why string) {
@@ -99,7 +104,7 @@ func (p *picker) cached(kind Unit) (rate money.Rate, ok bool) {
 
 // claude reports whether writing to the cache for an hour costs twice the input.
 func (p *picker) claude() bool {
-	return p.family == "anthropic" || strings.Contains(strings.ToLower(p.row.Key), "claude")
+	return p.vendor() == "anthropic" || strings.Contains(strings.ToLower(p.row.Key), "claude")
 }
 
 // stated is the row's rate of a unit: the tier's for the service, else the tier's, else
@@ -186,7 +191,7 @@ func (p *picker) served(rates *Rates, rate money.Rate, s Service) money.Rate {
 // stated may cost less, and hardly more. Vendors of which nothing is known are taken to
 // ask no more than for others.
 func (p *picker) priorityMost() Ratio {
-	switch p.family {
+	switch p.vendor() {
 	case "azure", "azure_ai":
 		return Ratio{5, 2}
 	case "openai":
@@ -200,7 +205,7 @@ func (p *picker) priorityMost() Ratio {
 
 // halves reports whether the vendor sells the service at half its prices.
 func (p *picker) halves() bool {
-	switch p.family {
+	switch p.vendor() {
 	case "openai", "azure", "gemini", "vertex_ai", "bedrock":
 		return p.service == Batch || p.service == Flex
 	case "anthropic", "mistral", "groq":
@@ -212,6 +217,9 @@ func (p *picker) halves() bool {
 
 // fee is what a unit that is no token costs.
 func (p *picker) fee(u Unit) (rate money.Rate, ok bool) {
+	if p.timed == nil && !p.row.Rates.has(u) {
+		return 0, false
+	}
 	if p.timed != nil {
 		if rate, ok = p.timed.Base(u); ok {
 			return rate, true

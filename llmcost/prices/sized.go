@@ -2,10 +2,16 @@ package prices
 
 import "strings"
 
-// sized puts the row of images of the size and quality that were asked for in the place
-// of the model's, if the table has one and no tokens say what the images cost.
-func (b *Book) sized(m *Match, provider string, c *Call) {
-	if m.Row == nil || m.Own || c.Usage.Images <= 0 || c.Usage.Output > 0 || c.Hints.ImageSize == "" && c.Hints.ImageQuality == "" {
+// sized tells whether a call may be priced by the size of its images: no tokens say what
+// they cost.
+func (c *Call) sized() bool {
+	return c.Usage.Images > 0 && c.Usage.Output <= 0 && (c.Hints.ImageSize != "" || c.Hints.ImageQuality != "")
+}
+
+// size puts the row of images of the size and quality that were asked for in the place
+// of the model's, if the table has one.
+func (b *Book) size(m *Match, provider string, c *Call) {
+	if !c.sized() || m.Row == nil || m.Own {
 		return
 	}
 	dims := strings.Replace(c.Hints.ImageSize, "x", "-x-", 1)

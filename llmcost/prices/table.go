@@ -17,6 +17,8 @@ type Table struct {
 	asOf   time.Time
 	models map[ident][]*Row // those of one model ascend by From
 	rows   int
+	// changes are when rows come into force or end, ascending.
+	changes []time.Time
 }
 
 // ident is a model: the family of its provider and its name, lowercase, without the
@@ -59,7 +61,28 @@ func NewTable(asOf time.Time, layers ...[]*Row) *Table {
 		}
 	}
 	t.inherit()
+	for r := range t.All {
+		for _, at := range [...]time.Time{r.From, r.Until} {
+			if !at.IsZero() {
+				t.changes = append(t.changes, at)
+			}
+		}
+	}
+	slices.SortFunc(t.changes, time.Time.Compare)
+	t.changes = slices.CompactFunc(t.changes, time.Time.Equal)
 	return t
+}
+
+// unchanged is the span around a moment in which the same rows are in force: from ≤ at <
+// until, which is zero if it does not end.
+func (t *Table) unchanged(at time.Time) (from, until time.Time) {
+	for _, change := range t.changes {
+		if change.After(at) {
+			return from, change
+		}
+		from = change
+	}
+	return from, time.Time{}
 }
 
 // add puts a layer over what is there.

@@ -85,12 +85,13 @@ func (r *Response) Release() {
 func (r *Response) Start(status int, header http.Header) {
 	r.status = status
 	r.tally.headers.take(header)
-	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(headerField(header, "Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	r.label = labelOf(media)
 	switch {
 	case !r.expect.believes(r.label):
 		r.framing = opaque
+	case media == "application/json":
 	case media == "text/event-stream":
 		r.stream = true
 	case media == "application/vnd.amazon.eventstream":
@@ -101,7 +102,7 @@ func (r *Response) Start(status int, header http.Header) {
 			f.scan.lines = true
 		}
 	}
-	encodings := header.Values("Content-Encoding")
+	encodings := header["Content-Encoding"]
 	if len(encodings) == 0 || r.label == labelMedia {
 		return
 	}

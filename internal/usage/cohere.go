@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"strings"
-
-	"github.com/tidwall/gjson"
-)
+import "strings"
 
 // cohereFamily is Cohere's chat in both of its versions, its embeddings and rankings.
 var cohereFamily = family{
@@ -142,12 +138,8 @@ func cohereFailed(reason []byte) bool { return strings.HasPrefix(string(reason),
 
 // readCohereUsage reads a usage object of chat. It reports false if raw is none.
 func readCohereUsage(raw []byte) (u Usage, ok bool) {
-	v := parseObject(raw)
-	if !v.IsObject() {
-		return u, false
-	}
-	u, ok = readCohereUnits([]byte(v.Get("billed_units").Raw), []byte(v.Get("tokens").Raw))
-	return u, ok
+	raw = validObject(raw)
+	return readCohereUnits(memberOf(raw, "billed_units"), memberOf(raw, "tokens"))
 }
 
 // readCohereUnits reads what is billed, and where that is not told what was processed,
@@ -156,8 +148,8 @@ func readCohereUsage(raw []byte) (u Usage, ok bool) {
 func readCohereUnits(billed, processed []byte) (u Usage, ok bool) {
 	for _, raw := range [...][]byte{billed, processed} {
 		var input, output, images, units optional
-		members(parseObject(raw), func(name string, v gjson.Result) {
-			switch name {
+		members(validObject(raw), func(name, v []byte) {
+			switch string(name) {
 			case "input_tokens":
 				input.set(v)
 			case "output_tokens":

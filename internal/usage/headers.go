@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"net/http"
-
-	"github.com/tidwall/gjson"
-)
+import "net/http"
 
 // headerTally is what the header of a response counts. Bedrock counts there for every
 // family of models, TGI for its own API, and Fireworks counts only the prompt.
@@ -48,9 +44,7 @@ func headerField(header http.Header, name string) string {
 }
 
 func headerCount(header http.Header, name string) (o optional) {
-	if s := headerField(header, name); s != "" {
-		o.set(gjson.Result{Type: gjson.String, Str: s})
-	}
+	o.n, o.known = countOfDigits(headerField(header, name))
 	return o
 }
 

@@ -1,7 +1,5 @@
 package usage
 
-import "github.com/tidwall/gjson"
-
 // tgiFamily is the native API of Text Generation Inference.
 var tgiFamily = family{
 	name: "tgi",
@@ -173,8 +171,8 @@ func extractLMStudio(v view, t *tally) bool {
 // readStats reads LM Studio's stats. It reports false if raw counts no tokens.
 func readStats(raw []byte) (Usage, bool) {
 	var input, output, reasoning optional
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	members(validObject(raw), func(name, v []byte) {
+		switch string(name) {
 		case "input_tokens":
 			input.set(v)
 		case "total_output_tokens":

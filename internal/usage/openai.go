@@ -3,8 +3,6 @@ package usage
 import (
 	"strconv"
 	"strings"
-
-	"github.com/tidwall/gjson"
 )
 
 // openaiFamily is chat completions, completions and embeddings of OpenAI and of all
@@ -201,8 +199,8 @@ func (c *chatTally) conclude(timings *Usage, r *Report) {
 // readTimings reads llama.cpp's timings.
 func readTimings(raw []byte) Usage {
 	var cached, prompt, predicted optional
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	members(validObject(raw), func(name, v []byte) {
+		switch string(name) {
 		case "cache_n":
 			cached.set(v)
 		case "prompt_n":

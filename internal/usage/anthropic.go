@@ -40,6 +40,7 @@ func extractAnthropic(v view, t *tally) bool {
 		made(&t.anthropic).merge(v.raw(antStartUsage))
 	case "content_block_start", "content_block_delta":
 		t.streamed += v.text(antText)
+		t.piece = true
 	case "content_block_stop", "ping":
 	case "message_delta":
 		// The spec allows several; each is cumulative.

@@ -51,6 +51,7 @@ func extractAudio(v view, t *tally) bool {
 	}
 	t.unended = true
 	if !bytes.HasSuffix(event, []byte(".done")) {
+		t.piece = true
 		return true
 	}
 	t.ended = true

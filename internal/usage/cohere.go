@@ -73,6 +73,8 @@ func extractCohere(v view, t *tally) bool {
 		t.streamed += v.text(cohPiece)
 		if event == "message-start" || event == "content-start" {
 			t.opens()
+		} else {
+			t.piece = true
 		}
 		return true
 	case "message-end":
@@ -119,6 +121,7 @@ func extractCohereV1(event string, v view, t *tally) bool {
 		"tool-calls-chunk", "debug":
 	case "text-generation", "tool-calls-generation":
 		t.streamed += v.text(cohV1Text) + v.text(cohV1Calls)
+		t.piece = true
 	case "stream-end":
 		t.ended, t.complete = true, true
 		t.failed = t.failed || cohereFailed(v.word(cohV1Finish))

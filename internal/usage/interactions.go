@@ -76,6 +76,8 @@ func extractInteraction(v view, t *tally) bool {
 		t.streamed += v.text(interDelta) + v.text(interMore)
 		if event == "step.start" || event == "content.start" {
 			t.opens()
+		} else {
+			t.piece = true
 		}
 		return true
 	default:

@@ -38,6 +38,7 @@ func extractTGI(v view, t *tally) bool {
 	t.unended = t.unended || streamed
 	n := &t.tgi
 	if n.output = v.number(tgiOutput); !n.output.known {
+		t.piece = true
 		return true
 	}
 	n.output.n += v.sum(tgiOthers).n
@@ -97,6 +98,7 @@ func extractLlama(v view, t *tally) bool {
 	t.streamed += v.text(llamaText)
 	t.unended = true
 	if stop == typeFalse {
+		t.piece = true
 		return true
 	}
 	t.ended = true
@@ -145,7 +147,7 @@ func extractLMStudio(v view, t *tally) bool {
 		t.opens()
 		t.served(v, lmModel)
 	case "message.delta", "reasoning.delta":
-		t.unended = true
+		t.unended, t.piece = true, true
 		t.streamed += v.text(lmText)
 	case "chat.end":
 		t.ended, t.complete = true, true

@@ -137,6 +137,8 @@ func extractOpenAI(v view, t *tally) bool {
 		})
 	case v.kind(chatTimings) == typeObject:
 		*made(&t.timings) = readTimings(v.raw(chatTimings))
+	default:
+		t.piece = true
 	}
 	return true
 }

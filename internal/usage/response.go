@@ -15,18 +15,21 @@ import (
 // The calls come in the order NewResponse, Expect, Seek, Start, any number of Write,
 // Close, Release, from one goroutine at a time.
 type Response struct {
-	// What every event looks at comes first.
-	body    int64 // bytes, decoded
-	framing framing
-	label   label
-	closed  bool
-	unread  bool           // the encoding is unknown
-	decode  *decoder       // nil where there is no encoding
-	bench   *workbench     // nil between documents
-	course  course         // of the bench's scanner, while there is none
-	fields  []*fieldReader // what else is looked for
-	events  sseReader
-	tally   tally
+	// What every event looks at comes first, with the first fields of the tally.
+	closed   bool
+	unread   bool // the encoding is unknown
+	framing  framing
+	label    label
+	unshaped uint32   // events since one had the shape of the one before
+	decode   *decoder // nil where there is no encoding
+	body     int64    // bytes, decoded
+	shape    *shape   // of the last event; nil if it had none
+	tally    tally
+
+	bench  *workbench // nil between documents
+	course course     // of the bench's scanner, while there is none
+	events sseReader
+	fields []*fieldReader // what else is looked for
 
 	wire     int64 // bytes as sent, of a body that is encoded
 	status   int
@@ -184,6 +187,11 @@ func (r *Response) Close(finished bool) Report {
 // read takes the next piece of the decoded body.
 func (r *Response) read(p []byte) {
 	r.body += int64(len(p))
+	if r.shape != nil {
+		if p = r.readShaped(p); len(p) == 0 {
+			return
+		}
+	}
 	for len(p) > 0 && r.framing == unframed {
 		p = r.sniff(p)
 	}
@@ -193,7 +201,7 @@ func (r *Response) read(p []byte) {
 	case framedFrames:
 		r.readFrames(p)
 	case framedDocuments:
-		r.feed(p)
+		r.readDocuments(p)
 	}
 	r.giveBack()
 }
@@ -273,18 +281,47 @@ func (r *Response) abandon() {
 	r.bench.scan.abandon()
 }
 
+// readDocuments takes the next piece of documents, which is a line of its own in a stream.
+func (r *Response) readDocuments(p []byte) {
+	begins, before := r.bench == nil, r.said()
+	r.feed(p)
+	if begins && len(p) > 0 && p[len(p)-1] == '\n' && r.bench.scan.idle() {
+		r.takeShape(p, before)
+	}
+}
+
 // readEvents takes the next piece of an event stream.
 func (r *Response) readEvents(p []byte) {
 	for len(p) > 0 {
-		token, n, data := r.events.next(p)
-		p = p[n:]
+		p = p[r.readEvent(p):]
+		if r.shape != nil {
+			p = r.readShaped(p)
+		}
+	}
+}
+
+// readEvent takes of p what belongs to one event, and returns how many bytes that are.
+func (r *Response) readEvent(p []byte) (n int) {
+	begins, before := r.events.begins(), r.said()
+	for n < len(p) {
+		token, used, data := r.events.next(p[n:])
+		n += used
 		switch token {
 		case sseData:
 			r.feed(data)
 		case sseEvent:
 			r.endEvent()
+			if r.events.cr && n < len(p) && p[n] == '\n' {
+				_, used, _ = r.events.next(p[n:])
+				n += used
+			}
+			if begins && !r.events.cr {
+				r.takeShape(p[:n], before)
+			}
+			return n
 		}
 	}
+	return n
 }
 
 // endEvent takes the end of an event, which need not be told at the end of a stream.

@@ -6,6 +6,10 @@ type tally struct {
 	streamed int64 // bytes of text in pieces
 	deltas   int64 // documents with text: a piece has a token at least
 	read     int64 // documents
+	// piece is set if the last document would, with another text of one byte at least, only
+	// add that text to streamed: all else that it says has been noted.
+	piece bool
+
 	opened   int64 // documents that only say that an answer begins
 	expected int64 // choices that were asked for
 	model    string

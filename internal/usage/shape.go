@@ -75,8 +75,7 @@ func (s *shape) match(p []byte) (n int, text int64) {
 	return n + len(part), text
 }
 
-// textEnd is plainEnd for a string that may have escapes, other than \u, and counts its
-// bytes, decoded.
+// textEnd is plainEnd for a string that may have escapes, and counts its bytes, decoded.
 func textEnd(p []byte, i int) (end int, text int64) {
 	first := i
 	for {
@@ -87,11 +86,17 @@ func textEnd(p []byte, i int) (end int, text int64) {
 		case '"':
 			return i, text + int64(i-first)
 		case '\\':
+			size := 2
 			if i+1 == len(p) || class[p[i+1]]&escapable == 0 {
-				return -1, 0
+				code := reqHex(p[i:])
+				if code < 0 {
+					return -1, 0
+				}
+				size = 6
+				text += int64(sizeOfCode(uint32(code))) - 1
 			}
-			i += 2
-			text--
+			i += size
+			text -= int64(size - 1)
 		default:
 			return -1, 0
 		}

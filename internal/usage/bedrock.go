@@ -154,7 +154,7 @@ func (o optional) over(p optional) optional {
 func readConverse(raw []byte) (Usage, bool) {
 	var input, output, read, readTwin, written, writtenTwin optional
 	var hour, details int64
-	members(validObject(raw), func(name, v []byte) {
+	ok := members(raw, func(name, v []byte) {
 		switch string(name) {
 		case "inputTokens":
 			input.set(v)
@@ -172,7 +172,7 @@ func readConverse(raw []byte) (Usage, bool) {
 			hour, details = readCacheDetails(v)
 		}
 	})
-	if !input.known && !output.known {
+	if !ok || !input.known && !output.known {
 		return Usage{}, false
 	}
 	wrote := firstOf(written, writtenTwin, optional{n: details})
@@ -205,7 +205,7 @@ func readCacheDetails(raw []byte) (hour, all int64) {
 // readMetrics reads the counts of metricsFamily.
 func readMetrics(raw []byte) Usage {
 	var input, output, read, written optional
-	members(validObject(raw), func(name, v []byte) {
+	ok := members(raw, func(name, v []byte) {
 		switch string(name) {
 		case "inputTokenCount":
 			input.set(v)
@@ -217,6 +217,9 @@ func readMetrics(raw []byte) Usage {
 			written.set(v)
 		}
 	})
+	if !ok {
+		return Usage{}
+	}
 	return Usage{
 		Input:        input.n + read.n + written.n,
 		Output:       output.n,

@@ -151,7 +151,7 @@ func readCohereUsage(raw []byte) (u Usage, ok bool) {
 func readCohereUnits(billed, processed []byte) (u Usage, ok bool) {
 	for _, raw := range [...][]byte{billed, processed} {
 		var input, output, images, units optional
-		members(validObject(raw), func(name, v []byte) {
+		ok = members(raw, func(name, v []byte) {
 			switch string(name) {
 			case "input_tokens":
 				input.set(v)
@@ -163,7 +163,7 @@ func readCohereUnits(billed, processed []byte) (u Usage, ok bool) {
 				units.set(v)
 			}
 		})
-		if !input.known && !output.known && !images.known && !units.known {
+		if !ok || !input.known && !output.known && !images.known && !units.known {
 			continue
 		}
 		// Tokens of images have a price of their own and are not in the others.

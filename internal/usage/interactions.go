@@ -109,7 +109,7 @@ func extractInteraction(v view, t *tally) bool {
 // readInteractionUsage reads the usage of an interaction. It reports false if raw is
 // none.
 func readInteractionUsage(raw []byte) (c geminiCounts, searches int64, ok bool) {
-	members(validObject(raw), func(name, v []byte) {
+	ok = members(raw, func(name, v []byte) {
 		switch string(name) {
 		case "total_input_tokens":
 			c.prompt.set(v)
@@ -133,7 +133,7 @@ func readInteractionUsage(raw []byte) (c geminiCounts, searches int64, ok bool) 
 			searches = readGrounding(v)
 		}
 	})
-	return c, searches, c.prompt.known || c.output.known || c.total.known
+	return c, searches, ok && (c.prompt.known || c.output.known || c.total.known)
 }
 
 // readModalities sums up the tokens of each modality.

@@ -2,6 +2,8 @@ package usage
 
 import (
 	"bytes"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/tidwall/gjson"
@@ -20,16 +22,16 @@ func FuzzMembers(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		object := validObject(raw)
-		if (object != nil) != (len(raw) > 0 && raw[0] == '{' && gjson.ValidBytes(raw)) {
-			t.Fatalf("object: %t of %q", object != nil, raw)
-		}
 		var got, want []oneMember
-		members(object, func(name, v []byte) { got = append(got, oneMember{string(name), string(v), string(wordOf(v))}) })
-		gjson.ParseBytes(object).ForEach(func(name, v gjson.Result) bool {
-			if object != nil {
-				want = append(want, oneMember{name.Str, v.Raw, v.Str})
-			}
+		ok := members(raw, func(name, v []byte) { got = append(got, oneMember{string(name), string(v), string(wordOf(v))}) })
+		if ok != (len(raw) > 0 && raw[0] == '{' && gjson.ValidBytes(raw)) || ok != (validObject(raw) != nil) {
+			t.Fatalf("object: %t of %q", ok, raw)
+		}
+		if !ok {
+			return
+		}
+		gjson.ParseBytes(raw).ForEach(func(name, v gjson.Result) bool {
+			want = append(want, oneMember{name.Str, v.Raw, v.Str})
 			return true
 		})
 		if len(got) != len(want) {
@@ -40,8 +42,6 @@ func FuzzMembers(f *testing.F) {
 				t.Errorf("%q: got %+v, want %+v", raw, got[i], want[i])
 			}
 		}
-		// what is not valid ends somewhere
-		members(append([]byte("{"), raw...), func(_, v []byte) { elements(v, func([]byte) {}) })
 	})
 }
 
@@ -75,6 +75,27 @@ func TestFirstMemberOfANameIsFound(t *testing.T) {
 	} {
 		if got := string(memberOf([]byte(tt.object), "n")); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.object, got, tt.want)
+		}
+	}
+}
+
+// TestInvalidObjectsCountNothing has each reader of usage meet a mistake behind its counts.
+func TestInvalidObjectsCountNothing(t *testing.T) {
+	members := []string{
+		`"prompt_tokens":5`, `"prompt_tokens_details":{"cached_tokens":2}`, `"cost":0.5`, `"search_context_size":"low"`, `"prompt_n":5`,
+		`"inputTokens":5`, `"inputTokenCount":5`, `"input_tokens":5`, `"total_input_tokens":5`, `"total_tokens":5`,
+	}
+	for _, end := range []string{"", ",", ",}", `,"x":01}`, `,"x":{"y":}}`, `,"x":"`, "}}", `} x`, "\x01}"} {
+		raw := []byte("{" + strings.Join(members, ",") + end)
+		var n tokens
+		var a anthropicTally
+		_, converse := readConverse(raw)
+		_, stats := readStats(raw)
+		_, units := readCohereUnits(raw, raw)
+		_, _, interaction := readInteractionUsage(raw)
+		if readTokens(raw, &n) || n != (tokens{}) || converse || stats || units || interaction || a.merge(raw) ||
+			!reflect.DeepEqual(a, anthropicTally{}) || readTimings(raw) != (Usage{}) || readMetrics(raw) != (Usage{}) {
+			t.Errorf("%s: something was counted", raw)
 		}
 	}
 }

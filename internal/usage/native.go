@@ -173,7 +173,7 @@ func extractLMStudio(v view, t *tally) bool {
 // readStats reads LM Studio's stats. It reports false if raw counts no tokens.
 func readStats(raw []byte) (Usage, bool) {
 	var input, output, reasoning optional
-	members(validObject(raw), func(name, v []byte) {
+	ok := members(raw, func(name, v []byte) {
 		switch string(name) {
 		case "input_tokens":
 			input.set(v)
@@ -185,5 +185,5 @@ func readStats(raw []byte) (Usage, bool) {
 	})
 	u := Usage{Input: input.n, Output: output.n, Reasoning: reasoning.n}
 	u.bound()
-	return u, input.known || output.known
+	return u, ok && (input.known || output.known)
 }

@@ -201,7 +201,7 @@ func (c *chatTally) conclude(timings *Usage, r *Report) {
 // readTimings reads llama.cpp's timings.
 func readTimings(raw []byte) Usage {
 	var cached, prompt, predicted optional
-	members(validObject(raw), func(name, v []byte) {
+	ok := members(raw, func(name, v []byte) {
 		switch string(name) {
 		case "cache_n":
 			cached.set(v)
@@ -211,6 +211,9 @@ func readTimings(raw []byte) Usage {
 			predicted.set(v)
 		}
 	})
+	if !ok {
+		return Usage{}
+	}
 	return Usage{Input: cached.n + prompt.n, Output: predicted.n, CacheRead: cached.n}
 }
 

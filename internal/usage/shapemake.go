@@ -131,7 +131,10 @@ func (m *shapeMaker) value(n *node) bool {
 	case c == typeArray && n != nil && n.element != nil:
 		return m.array(n)
 	}
-	start, end := m.at, valueEnd(m.p, m.at)
+	start, end := m.at, validEnd(m.p, m.at)
+	if end < 0 {
+		return false
+	}
 	m.at = end
 	switch {
 	case c == typeObject, c == typeArray:

@@ -78,7 +78,7 @@ func readUsage(raw []byte, generated bool) (u Usage, ok bool) {
 // should not have copies of it on the stack. It reports false if raw is none, or counts
 // nothing.
 func readTokens(raw []byte, t *tokens) (ok bool) {
-	members(validObject(raw), func(name, v []byte) {
+	ok = members(raw, func(name, v []byte) {
 		switch string(name) {
 		case "prompt_tokens":
 			t.prompt.set(v)
@@ -130,6 +130,9 @@ func readTokens(raw []byte, t *tokens) (ok bool) {
 			t.cost.take(name, v)
 		}
 	})
+	if !ok {
+		*t = tokens{}
+	}
 	return t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known ||
 		t.millis.known
 }

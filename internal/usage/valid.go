@@ -7,9 +7,9 @@ func validEnd(p []byte, i int) int {
 	}
 	switch kinds[p[i]] {
 	case typeObject:
-		return validMembers(p, i)
+		return validMembers(p, i, nil)
 	case typeArray:
-		return validElements(p, i)
+		return validElements(p, i, nil)
 	case typeString:
 		return validString(p, i)
 	case typeNumber:
@@ -24,20 +24,27 @@ func validEnd(p []byte, i int) int {
 	return -1
 }
 
-// validMembers is validEnd for an object.
-func validMembers(p []byte, i int) int {
+// validMembers is validEnd for an object. It calls fn with each member that is valid, unless
+// fn is nil.
+func validMembers(p []byte, i int, fn func(name, value []byte)) int {
 	if i = pastBlanks(p, i+1); i < len(p) && p[i] == '}' {
 		return i + 1
 	}
 	for i < len(p) && p[i] == '"' {
+		name := i
 		if i = validString(p, i); i < 0 {
 			return -1
 		}
+		nameEnd := i
 		if i = pastBlanks(p, i); i >= len(p) || p[i] != ':' {
 			return -1
 		}
-		if i = validEnd(p, pastBlanks(p, i+1)); i < 0 {
+		value := pastBlanks(p, i+1)
+		if i = validEnd(p, value); i < 0 {
 			return -1
+		}
+		if fn != nil {
+			fn(unquote(p[name:nameEnd]), p[value:i])
 		}
 		if i = pastBlanks(p, i); i >= len(p) {
 			return -1
@@ -54,14 +61,18 @@ func validMembers(p []byte, i int) int {
 	return -1
 }
 
-// validElements is validEnd for an array.
-func validElements(p []byte, i int) int {
+// validElements is validEnd for an array, with fn as for validMembers.
+func validElements(p []byte, i int, fn func(value []byte)) int {
 	if i = pastBlanks(p, i+1); i < len(p) && p[i] == ']' {
 		return i + 1
 	}
 	for {
+		value := i
 		if i = validEnd(p, i); i < 0 {
 			return -1
+		}
+		if fn != nil {
+			fn(p[value:i])
 		}
 		if i = pastBlanks(p, i); i >= len(p) {
 			return -1
@@ -146,4 +157,13 @@ func pastDigits(p []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// plainEnd returns where the quote stands that ends the string that p[i] is in; -1 if the
+// string has escapes or control characters, or goes on behind p.
+func plainEnd(p []byte, i int) int {
+	if i = reqPlainRun(p, i, len(p)); i < len(p) && p[i] == '"' {
+		return i
+	}
+	return -1
 }

@@ -67,7 +67,7 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 // Release ends the use of r and gives its memory to the next response. The report that
 // Close returned stays valid.
 func (r *Response) Release() {
-	r.Close(false)
+	r.close(false)
 	choices, model := r.tally.chat.choices[:0], cmp.Or(r.tally.model, r.tally.last)
 	parts := r.tally.tallyParts
 	parts.reset()
@@ -144,8 +144,14 @@ func (r *Response) Write(p []byte) {
 // piece, though late. Any other stream that was cut before it reported is not Found,
 // and Delivered tells how much came.
 func (r *Response) Close(finished bool) Report {
+	r.close(finished)
+	return r.report
+}
+
+// close is Close without a copy of the report.
+func (r *Response) close(finished bool) {
 	if r.closed {
-		return r.report
+		return
 	}
 	intact := true
 	if r.decode != nil {
@@ -170,7 +176,7 @@ func (r *Response) Close(finished bool) Report {
 		}
 	}
 	r.giveBack()
-	r.report = r.tally.conclude(finished && intact)
+	r.tally.conclude(finished && intact, &r.report)
 	r.report.Failed = r.report.Failed || r.status >= http.StatusBadRequest
 	if r.doubtful() {
 		r.report.Usage, r.report.Other, r.report.Found, r.report.TokensUnknown = Usage{}, nil, false, false
@@ -181,7 +187,6 @@ func (r *Response) Close(finished bool) Report {
 		r.report.TokensUnknown = r.report.TokensUnknown && r.report.Usage.Total() == before
 	}
 	r.takeBody(garbled)
-	return r.report
 }
 
 // read takes the next piece of the decoded body.

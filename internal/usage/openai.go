@@ -163,7 +163,10 @@ func (c *chatTally) takeChoice(t *tally, index []byte, u Usage) {
 	if u == (Usage{}) {
 		return
 	}
-	i, _ := strconv.ParseInt(string(index), 10, 64)
+	i, ok := countOfDigits(index)
+	if !ok {
+		i, _ = strconv.ParseInt(string(index), 10, 64)
+	}
 	for k := range c.choices {
 		if c.choices[k].index == i {
 			c.choices[k].usage = u

@@ -1,6 +1,9 @@
 package usage
 
-import "sync/atomic"
+import (
+	"bytes"
+	"sync/atomic"
+)
 
 // shape is an event of a stream, or a line of one, that adds a piece of text to the answer
 // and says nothing else that was not said before: with holes for its text, and for ids and
@@ -33,7 +36,9 @@ const (
 
 const (
 	maxHoles = 24
-	maxShape = 1 << 10
+	maxShape = 1 << 10 // bytes, without what is in the holes
+	// maxShaped is of how many bytes an event may be to make a shape of it.
+	maxShaped = 4 << 10
 	// maxShapes is how many shapes are kept for all streams, and maxUnshaped after how many
 	// events at most another one is looked for in a stream that seems to have none.
 	maxShapes   = 16
@@ -47,7 +52,7 @@ func (s *shape) match(p []byte) (n int, text int64) {
 	for _, h := range s.holes[:s.count] {
 		part := s.literal[from:h.at]
 		from = int(h.at)
-		if len(p)-n <= len(part) || string(p[n:n+len(part)]) != string(part) {
+		if len(p)-n <= len(part) || !bytes.HasPrefix(p[n:], part) {
 			return 0, 0
 		}
 		n += len(part)
@@ -69,7 +74,7 @@ func (s *shape) match(p []byte) (n int, text int64) {
 		n = end
 	}
 	part := s.literal[from:s.size]
-	if len(p)-n < len(part) || string(p[n:n+len(part)]) != string(part) {
+	if !bytes.HasPrefix(p[n:], part) {
 		return 0, 0
 	}
 	return n + len(part), text
@@ -178,11 +183,12 @@ func (r *Response) said() said { return said{r.tally.read, r.tally.streamed} }
 // before it nor behind. Streams that never repeat one are asked less and less often.
 func (r *Response) takeShape(p []byte, before said) {
 	t := &r.tally
-	if !t.piece || t.read != before.read+1 || len(r.fields) > 0 {
+	n := t.streamed - before.streamed
+	if n == 0 || !t.piece || t.read != before.read+1 || len(r.fields) > 0 {
 		return
 	}
 	if r.unshaped++; r.unshaped&(r.unshaped-1) != 0 && r.unshaped%maxUnshaped != 0 {
 		return
 	}
-	r.shape = shapeOf(p, t.streamed-before.streamed)
+	r.shape = shapeOf(p, n)
 }

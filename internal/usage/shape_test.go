@@ -44,6 +44,7 @@ var shapedStreams = []string{
 	`data: {"event_type":"step.start","delta":{"text":"#"}}` + "\n\n",
 	`data: {"candidates": [{"content": {"parts": [{"text": "#"}],"role": "model"},"index": 0}],"usageMetadata": {"promptTokenCount": 7,"candidatesTokenCount": 3},"responseId": "@"}` + "\n\n",
 	`data: {"candidates":[{"content":{"parts":[{"text":"#"},{"inlineData":{"mimeType":"image/png"}}]}}],"usageMetadata":{"promptTokenCount":7}}` + "\n\n",
+	`data: {"candidates":[{"content":{"parts":[{"text":"#"}],"role":"model"}}],"usageMetadata":{"trafficType":"ON_DEMAND"},"responseId":"@"}` + "\n\n",
 	`data: {"type":"message.output.delta","id":"@","content":"#"}` + "\n\n",
 	`data: {"content":"#","stop":false,"id_slot":0}` + "\n\n",
 	`data: {"token":{"id":5,"text":"#","special":false},"generated_text":null,"details":null}` + "\n\n",
@@ -93,11 +94,9 @@ func TestShapesChangeNothing(t *testing.T) {
 	})
 }
 
-// compareWithFull is also for what fails rapidly.
-func compareWithFull(t interface {
-	Fatalf(format string, args ...any)
-	Helper()
-}, h http.Header, pieces []string, finished bool) {
+// compareWithFull has pieces read by a response that compares events, and by one that reads
+// each in full because it looks for a field too.
+func compareWithFull(t rapid.TB, h http.Header, pieces []string, finished bool) {
 	t.Helper()
 	nothing, err := NewFields([]string{"nobody.has.this"})
 	if err != nil {
@@ -178,6 +177,7 @@ func TestWhatHasNoShape(t *testing.T) {
 		{"two texts", `data: {"choices":[{"delta":{"content":"a","refusal":"b"}}]}` + "\n\n", false},
 		{"not valid", `data: {"choices":[{"delta":{"content":"a"}}],}` + "\n\n", false},
 		{"too long", `data: {"x":[` + strings.Repeat("0,", maxShape/2) + `0],` + piece[1:] + "\n\n", false},
+		{"too long a text", `data: {"choices":[{"delta":{"content":"` + strings.Repeat("a", maxShaped) + `"}}]}` + "\n\n", false},
 		{"too many holes", `data: {` + strings.Repeat(`"x":0,`, maxHoles) + piece[1:] + "\n\n", false},
 		{"nothing", "", false},
 	} {

@@ -17,12 +17,11 @@ type shapeMaker struct {
 // decoded. It returns nil where p has other fields than a name before the data, has data of
 // several lines, other than one string of text, or is too long.
 func newShape(p []byte) (s *shape, text int64) {
-	m := shapeMaker{p: p, shape: &shape{}}
 	start := dataStart(p)
-	if start < 0 {
+	if start < 0 || len(p) > maxShaped {
 		return nil, 0
 	}
-	m.at = start
+	m := shapeMaker{p: p, at: start, shape: &shape{}}
 	if !m.object(responsePositions.root) || m.texts != 1 || bytes.ContainsAny(p[start:m.at], "\r\n") {
 		return nil, 0
 	}

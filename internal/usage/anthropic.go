@@ -1,7 +1,5 @@
 package usage
 
-import "github.com/tidwall/gjson"
-
 // anthropicFamily is Anthropic's Messages API and its batches, wherever they are
 // served.
 var anthropicFamily = family{
@@ -42,6 +40,7 @@ func extractAnthropic(v view, t *tally) bool {
 		made(&t.anthropic).merge(v.raw(antStartUsage))
 	case "content_block_start", "content_block_delta":
 		t.streamed += v.text(antText)
+		t.piece = true
 	case "content_block_stop", "ping":
 	case "message_delta":
 		// The spec allows several; each is cumulative.
@@ -102,24 +101,24 @@ type iteration struct {
 
 // merge takes the fields of a usage object. It reports whether there were any.
 func (a *anthropicTally) merge(raw []byte) bool {
-	v := parseObject(raw)
-	if !v.IsObject() {
+	raw = validObject(raw)
+	if raw == nil {
 		return false
 	}
-	a.mergeCounts(v)
+	a.mergeCounts(raw)
 	var cost reportedCost // of those who offer other vendors' models
-	members(v, func(name string, v gjson.Result) {
-		switch name {
+	members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "iterations":
-			if v.IsArray() {
+			if kindOf(v) == typeArray {
 				a.iterations = readIterations(v)
 			}
 		case "service_tier":
-			say(&a.terms.ServiceTier, v.Str)
+			say(&a.terms.ServiceTier, wordOf(v))
 		case "speed":
-			say(&a.terms.Speed, v.Str)
+			say(&a.terms.Speed, wordOf(v))
 		case "inference_geo":
-			say(&a.terms.Geo, v.Str)
+			say(&a.terms.Geo, wordOf(v))
 		default:
 			cost.take(name, v)
 		}
@@ -128,9 +127,9 @@ func (a *anthropicTally) merge(raw []byte) bool {
 	return a.input.known || a.output.known
 }
 
-func (a *anthropicTally) mergeCounts(v gjson.Result) {
-	members(v, func(name string, v gjson.Result) {
-		switch name {
+func (a *anthropicTally) mergeCounts(raw []byte) {
+	members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "input_tokens":
 			a.input.raise(v)
 		case "cache_read_input_tokens":
@@ -138,8 +137,8 @@ func (a *anthropicTally) mergeCounts(v gjson.Result) {
 		case "cache_creation_input_tokens":
 			a.written.raise(v)
 		case "cache_creation":
-			members(v, func(name string, v gjson.Result) {
-				switch name {
+			members(v, func(name, v []byte) {
+				switch string(name) {
 				case "ephemeral_5m_input_tokens":
 					a.split5m.raise(v)
 				case "ephemeral_1h_input_tokens":
@@ -149,20 +148,19 @@ func (a *anthropicTally) mergeCounts(v gjson.Result) {
 		case "output_tokens":
 			a.output.raise(v)
 		case "output_tokens_details":
-			a.thinking.raise(v.Get("thinking_tokens"))
+			a.thinking.raise(memberOf(v, "thinking_tokens"))
 		case "server_tool_use":
-			a.searches.raise(v.Get("web_search_requests"))
+			a.searches.raise(memberOf(v, "web_search_requests"))
 		}
 	})
 }
 
-func readIterations(v gjson.Result) []iteration {
+func readIterations(raw []byte) []iteration {
 	var all []iteration
-	v.ForEach(func(_, v gjson.Result) bool {
-		it := iteration{kind: v.Get("type").Str, model: v.Get("model").Str}
+	elements(raw, func(v []byte) {
+		it := iteration{kind: string(wordOf(memberOf(v, "type"))), model: string(wordOf(memberOf(v, "model")))}
 		it.counts.mergeCounts(v)
 		all = append(all, it)
-		return true
 	})
 	return all
 }

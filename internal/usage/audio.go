@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"math"
 	"strconv"
-
-	"github.com/tidwall/gjson"
 )
 
 // audioFamily is OpenAI's transcriptions, translations and speech, and its followers'.
@@ -53,6 +51,7 @@ func extractAudio(v view, t *tally) bool {
 	}
 	t.unended = true
 	if !bytes.HasSuffix(event, []byte(".done")) {
+		t.piece = true
 		return true
 	}
 	t.ended = true
@@ -82,23 +81,22 @@ func extractTranscript(v view, t *tally) {
 		return
 	}
 	var millis optional
-	millis.setSeconds(gjson.ParseBytes(v.raw(audDuration)))
+	millis.setSeconds(v.raw(audDuration))
 	if millis.known {
 		t.report(Usage{AudioMillis: millis.n})
 	}
 }
 
 // setSeconds takes seconds, which may have a fraction, as milliseconds.
-func (o *optional) setSeconds(v gjson.Result) {
-	s := v.Raw
-	switch v.Type {
-	case gjson.Number:
-	case gjson.String:
-		s = v.Str
+func (o *optional) setSeconds(v []byte) {
+	switch kindOf(v) {
+	case typeNumber:
+	case typeString:
+		v = unquote(v)
 	default:
 		return
 	}
-	f, err := strconv.ParseFloat(s, 64)
+	f, err := strconv.ParseFloat(string(v), 64)
 	if err != nil || !(f <= maxCount/1000) {
 		return
 	}

@@ -1,7 +1,5 @@
 package usage
 
-import "github.com/tidwall/gjson"
-
 // metricsFamily is the counts that Bedrock puts beside the last document of any family
 // of models that it streams. It takes no document as its own: those counts repeat what
 // the family says, if it says anything.
@@ -156,8 +154,8 @@ func (o optional) over(p optional) optional {
 func readConverse(raw []byte) (Usage, bool) {
 	var input, output, read, readTwin, written, writtenTwin optional
 	var hour, details int64
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	ok := members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "inputTokens":
 			input.set(v)
 		case "outputTokens":
@@ -174,7 +172,7 @@ func readConverse(raw []byte) (Usage, bool) {
 			hour, details = readCacheDetails(v)
 		}
 	})
-	if !input.known && !output.known {
+	if !ok || !input.known && !output.known {
 		return Usage{}, false
 	}
 	wrote := firstOf(written, writtenTwin, optional{n: details})
@@ -190,17 +188,16 @@ func readConverse(raw []byte) (Usage, bool) {
 }
 
 // readCacheDetails sums up what was written to the cache, for an hour and in all.
-func readCacheDetails(v gjson.Result) (hour, all int64) {
-	if !v.IsArray() {
+func readCacheDetails(raw []byte) (hour, all int64) {
+	if kindOf(raw) != typeArray {
 		return 0, 0
 	}
-	v.ForEach(func(_, v gjson.Result) bool {
-		n, _ := readCount(v.Get("inputTokens"))
+	elements(raw, func(v []byte) {
+		n, _ := countOf(memberOf(v, "inputTokens"))
 		all += n
-		if v.Get("ttl").Str == "1h" {
+		if string(wordOf(memberOf(v, "ttl"))) == "1h" {
 			hour += n
 		}
-		return true
 	})
 	return hour, all
 }
@@ -208,8 +205,8 @@ func readCacheDetails(v gjson.Result) (hour, all int64) {
 // readMetrics reads the counts of metricsFamily.
 func readMetrics(raw []byte) Usage {
 	var input, output, read, written optional
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	ok := members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "inputTokenCount":
 			input.set(v)
 		case "outputTokenCount":
@@ -220,6 +217,9 @@ func readMetrics(raw []byte) Usage {
 			written.set(v)
 		}
 	})
+	if !ok {
+		return Usage{}
+	}
 	return Usage{
 		Input:        input.n + read.n + written.n,
 		Output:       output.n,

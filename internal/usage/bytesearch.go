@@ -45,15 +45,23 @@ func indexSpecial(p []byte) int {
 			return i + 8 + bits.TrailingZeros64(high)/8
 		}
 	}
-	if len(p)-i < 16 {
-		for ; i < len(p); i++ {
-			if p[i] == '"' || p[i] == '\\' {
+	if n := farSpecial(p[i:]); n >= 0 {
+		return i + n
+	}
+	return -1
+}
+
+// farSpecial is indexSpecial where little is left of p, or the string is a long one.
+func farSpecial(p []byte) int {
+	if len(p) < 16 {
+		for i, c := range p {
+			if c == '"' || c == '\\' {
 				return i
 			}
 		}
 		return -1
 	}
-	for i < len(p) {
+	for i := 0; i < len(p); {
 		w := p[i:min(i+window, len(p))]
 		q := bytes.IndexByte(w, '"')
 		if q >= 0 {
@@ -68,6 +76,52 @@ func indexSpecial(p []byte) int {
 		i += len(w)
 	}
 	return -1
+}
+
+// textRun returns where, from p[i] within a string on, the string ends, or an escape begins
+// that is not whole in p, or p ends; and how many bytes less it is when decoded. Where that
+// is not to be counted, an escape is two bytes.
+func textRun(p []byte, i int, count bool) (end, less int) {
+	far := i + near
+	for {
+		if i+16 <= len(p) && i < far {
+			w := p[i : i+16]
+			low, high := special(binary.LittleEndian.Uint64(w)), special(binary.LittleEndian.Uint64(w[8:]))
+			switch {
+			case low != 0:
+				i += bits.TrailingZeros64(low) / 8
+			case high != 0:
+				i += 8 + bits.TrailingZeros64(high)/8
+			default:
+				i += 16
+				continue
+			}
+		} else {
+			n := farSpecial(p[i:])
+			if n < 0 {
+				return len(p), less
+			}
+			i += n
+		}
+		size := 2
+		switch {
+		case p[i] == '"', i+size > len(p):
+			return i, less
+		case p[i+1] == 'u' && count:
+			if size = 6; i+size > len(p) {
+				return i, less
+			}
+			code := uint32(0)
+			for _, c := range p[i+2 : i+6] {
+				code = code<<4 | hexDigit(c)
+			}
+			less += size - sizeOfCode(code)
+		default:
+			less++
+		}
+		i += size
+		far = i + near
+	}
 }
 
 // brackets marks the high bit of the first quote, bracket or brace among eight bytes, and

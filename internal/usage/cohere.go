@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"strings"
-
-	"github.com/tidwall/gjson"
-)
+import "strings"
 
 // cohereFamily is Cohere's chat in both of its versions, its embeddings and rankings.
 var cohereFamily = family{
@@ -77,6 +73,8 @@ func extractCohere(v view, t *tally) bool {
 		t.streamed += v.text(cohPiece)
 		if event == "message-start" || event == "content-start" {
 			t.opens()
+		} else {
+			t.piece = true
 		}
 		return true
 	case "message-end":
@@ -123,6 +121,7 @@ func extractCohereV1(event string, v view, t *tally) bool {
 		"tool-calls-chunk", "debug":
 	case "text-generation", "tool-calls-generation":
 		t.streamed += v.text(cohV1Text) + v.text(cohV1Calls)
+		t.piece = true
 	case "stream-end":
 		t.ended, t.complete = true, true
 		t.failed = t.failed || cohereFailed(v.word(cohV1Finish))
@@ -142,12 +141,8 @@ func cohereFailed(reason []byte) bool { return strings.HasPrefix(string(reason),
 
 // readCohereUsage reads a usage object of chat. It reports false if raw is none.
 func readCohereUsage(raw []byte) (u Usage, ok bool) {
-	v := parseObject(raw)
-	if !v.IsObject() {
-		return u, false
-	}
-	u, ok = readCohereUnits([]byte(v.Get("billed_units").Raw), []byte(v.Get("tokens").Raw))
-	return u, ok
+	raw = validObject(raw)
+	return readCohereUnits(memberOf(raw, "billed_units"), memberOf(raw, "tokens"))
 }
 
 // readCohereUnits reads what is billed, and where that is not told what was processed,
@@ -156,8 +151,8 @@ func readCohereUsage(raw []byte) (u Usage, ok bool) {
 func readCohereUnits(billed, processed []byte) (u Usage, ok bool) {
 	for _, raw := range [...][]byte{billed, processed} {
 		var input, output, images, units optional
-		members(parseObject(raw), func(name string, v gjson.Result) {
-			switch name {
+		ok = members(raw, func(name, v []byte) {
+			switch string(name) {
 			case "input_tokens":
 				input.set(v)
 			case "output_tokens":
@@ -168,7 +163,7 @@ func readCohereUnits(billed, processed []byte) (u Usage, ok bool) {
 				units.set(v)
 			}
 		})
-		if !input.known && !output.known && !images.known && !units.known {
+		if !ok || !input.known && !output.known && !images.known && !units.known {
 			continue
 		}
 		// Tokens of images have a price of their own and are not in the others.

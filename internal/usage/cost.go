@@ -3,8 +3,6 @@ package usage
 import (
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 )
 
@@ -31,35 +29,31 @@ type dollars struct {
 	known bool
 }
 
-// set takes an amount if v is a number that can be one. It never passes through floating
+// set takes an amount if raw JSON is a number that can be one. It never passes through floating
 // point.
-func (d *dollars) set(v gjson.Result) {
-	if v.Type != gjson.Number {
+func (d *dollars) set(v []byte) {
+	if kindOf(v) != typeNumber {
 		return
 	}
-	if usd, err := money.RoundUSD(v.Raw); err == nil && usd >= 0 && usd <= maxCost {
+	if usd, err := money.RoundUSD(string(v)); err == nil && usd >= 0 && usd <= maxCost {
 		*d = dollars{usd, true}
 	}
 }
 
 // take takes a member of a usage object, if it is about the cost.
-func (c *reportedCost) take(name string, v gjson.Result) {
-	switch name {
+func (c *reportedCost) take(name, v []byte) {
+	switch string(name) {
 	case "cost_in_usd_ticks":
 		c.ticks.set(v)
 	case "cost":
 		c.cost.set(v)
-		if v.IsObject() {
-			c.total.set(v.Get("total_cost"))
-		}
+		c.total.set(memberOf(v, "total_cost"))
 	case "estimated_cost":
 		c.estimated.set(v)
 	case "is_byok":
-		c.ownKey = v.Type == gjson.True
+		c.ownKey = kindOf(v) == typeTrue
 	case "cost_details":
-		if v.IsObject() {
-			c.upstream.set(v.Get("upstream_inference_cost"))
-		}
+		c.upstream.set(memberOf(v, "upstream_inference_cost"))
 	}
 }
 

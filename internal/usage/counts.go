@@ -5,11 +5,8 @@ import (
 	"strconv"
 )
 
-// maxDigits is how many digits every count has room for.
-const maxDigits = 15
-
 // number returns the count that the last value at the position is, if it is one; see
-// readCount. It does not allocate.
+// countOf. It does not allocate.
 func (v view) number(p int) optional {
 	raw := v.raw(p)
 	if raw == nil {
@@ -19,33 +16,18 @@ func (v view) number(p int) optional {
 	return optional{n, ok}
 }
 
-// countOf reads a count from raw JSON, as readCount does.
+// countOf reads a count from raw JSON: a number, a float without a fraction or a string of
+// digits. A negative count is 0; anything else is none.
 func countOf(raw []byte) (int64, bool) {
-	if len(raw) > 2 && raw[0] == typeString {
-		raw = raw[1 : len(raw)-1]
-		for _, c := range raw {
-			if c < '0' || c > '9' {
-				return 0, false
-			}
-		}
-	}
-	if len(raw) == 0 {
+	switch kindOf(raw) {
+	case typeString:
+		return countOfDigits(unquote(raw))
+	case typeNumber:
+	default:
 		return 0, false
 	}
-	// Nearly all are a few digits.
-	if len(raw) <= maxDigits {
-		var n int64
-		plain := true
-		for _, c := range raw {
-			if c < '0' || c > '9' {
-				plain = false
-				break
-			}
-			n = n*10 + int64(c-'0')
-		}
-		if plain {
-			return n, true
-		}
+	if n, ok := countOfDigits(raw); ok { // as nearly all are
+		return n, true
 	}
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return max(0, n), n <= maxCount
@@ -55,6 +37,23 @@ func countOf(raw []byte) (int64, bool) {
 		return 0, false
 	}
 	return max(0, int64(f)), true
+}
+
+// countOfDigits reads a count that is written in digits and nothing else.
+func countOfDigits[T string | []byte](digits T) (n int64, ok bool) {
+	if len(digits) == 0 {
+		return 0, false
+	}
+	for i := range len(digits) {
+		c := digits[i]
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if n = n*10 + int64(c-'0'); n > maxCount {
+			return 0, false
+		}
+	}
+	return n, true
 }
 
 // sum adds up the counts that stand in array elements at the position; known is set if

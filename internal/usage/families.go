@@ -49,6 +49,7 @@ var responsePositions, familySlots = func() (*tree, [][]int32) {
 func extract(d *document, t *tally) {
 	before := t.streamed
 	t.read++
+	t.piece = false
 	for i := range families {
 		if families[i].extract(view{d, familySlots[i]}, t) {
 			break

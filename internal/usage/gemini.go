@@ -114,6 +114,8 @@ func extractGemini(v view, t *tally) bool {
 		t.unended = true
 		t.ended = t.ended || finished
 		t.streamed += v.text(gemText)
+		// Counts grow from piece to piece, where they are in each.
+		t.piece = v.kind(gemMedia) == typeAbsent && v.kind(gemTotal) == typeAbsent
 		g.several = g.several || candidates > 1 || string(v.raw(gemIndex)) > "0"
 		v.each(gemMedia, func(_ int32, _ byte, raw []byte) {
 			t.output = true

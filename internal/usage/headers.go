@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"net/http"
-
-	"github.com/tidwall/gjson"
-)
+import "net/http"
 
 // headerTally is what the header of a response counts. Bedrock counts there for every
 // family of models, TGI for its own API, and Fireworks counts only the prompt.
@@ -16,12 +12,11 @@ type headerTally struct {
 	tier, speed string // that served; Bedrock and Gemini
 }
 
-// take reads the header of the response. The names are in canonical form, which spares
-// an allocation.
+// take reads the header of the response.
 func (h *headerTally) take(header http.Header) {
-	say(&h.tier, header.Get("X-Gemini-Service-Tier"))
-	say(&h.tier, header.Get("X-Amzn-Bedrock-Service-Tier"))
-	say(&h.speed, header.Get("X-Amzn-Bedrock-Performanceconfig-Latency"))
+	say(&h.tier, headerField(header, "X-Gemini-Service-Tier"))
+	say(&h.tier, headerField(header, "X-Amzn-Bedrock-Service-Tier"))
+	say(&h.speed, headerField(header, "X-Amzn-Bedrock-Performanceconfig-Latency"))
 	if input := headerCount(header, "X-Amzn-Bedrock-Input-Token-Count"); input.known {
 		h.output = headerCount(header, "X-Amzn-Bedrock-Output-Token-Count")
 		h.cached = headerCount(header, "X-Amzn-Bedrock-Cache-Read-Input-Token-Count")
@@ -34,14 +29,22 @@ func (h *headerTally) take(header http.Header) {
 		h.output = headerCount(header, "X-Generated-Tokens")
 		return
 	}
-	h.input = headerCount(header, "Fireworks-Prompt-Tokens")
-	h.cached = headerCount(header, "Fireworks-Cached-Prompt-Tokens")
+	if h.input = headerCount(header, "Fireworks-Prompt-Tokens"); h.input.known {
+		h.cached = headerCount(header, "Fireworks-Cached-Prompt-Tokens")
+	}
+}
+
+// headerField is [http.Header.Get] for a name in canonical form: to bring every name into
+// it once more costs more than all else that is read of most headers.
+func headerField(header http.Header, name string) string {
+	if values := header[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 func headerCount(header http.Header, name string) (o optional) {
-	if s := header.Get(name); s != "" {
-		o.set(gjson.Result{Type: gjson.String, Str: s})
-	}
+	o.n, o.known = countOfDigits(headerField(header, name))
 	return o
 }
 

@@ -6,7 +6,7 @@ import "bytes"
 // event: it has the name of that member, with nothing but blanks and a colon between it and
 // a brace. Only letters that are written as \u00XX would spell it otherwise.
 var (
-	usageName    = []byte(`"usage"`)
+	usageName    = []byte(`usage"`) // without a quote, of which there are so many
 	letterEscape = []byte(`\u00`)
 )
 
@@ -54,7 +54,10 @@ func mayReport(p []byte) bool {
 		if i < 0 {
 			return bytes.Contains(p, letterEscape)
 		}
-		rest = rest[i+len(usageName):]
+		quoted := i > 0 && rest[i-1] == '"'
+		if rest = rest[i+len(usageName):]; !quoted {
+			continue
+		}
 		j := skipSpaces(rest, 0)
 		if j < len(rest) && rest[j] == ':' {
 			j = skipSpaces(rest, j+1)

@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"strings"
-
-	"github.com/tidwall/gjson"
-)
+import "strings"
 
 // interactionsFamily is Google's Interactions API: an interaction by itself, or in the
 // events of a stream.
@@ -80,6 +76,8 @@ func extractInteraction(v view, t *tally) bool {
 		t.streamed += v.text(interDelta) + v.text(interMore)
 		if event == "step.start" || event == "content.start" {
 			t.opens()
+		} else {
+			t.piece = true
 		}
 		return true
 	default:
@@ -111,8 +109,8 @@ func extractInteraction(v view, t *tally) bool {
 // readInteractionUsage reads the usage of an interaction. It reports false if raw is
 // none.
 func readInteractionUsage(raw []byte) (c geminiCounts, searches int64, ok bool) {
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	ok = members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "total_input_tokens":
 			c.prompt.set(v)
 		case "total_tool_use_tokens":
@@ -135,27 +133,25 @@ func readInteractionUsage(raw []byte) (c geminiCounts, searches int64, ok bool) 
 			searches = readGrounding(v)
 		}
 	})
-	return c, searches, c.prompt.known || c.output.known || c.total.known
+	return c, searches, ok && (c.prompt.known || c.output.known || c.total.known)
 }
 
 // readModalities sums up the tokens of each modality.
-func readModalities(v gjson.Result) (m modalities) {
-	v.ForEach(func(_, v gjson.Result) bool {
-		n, _ := readCount(v.Get("tokens"))
-		m.add([]byte(v.Get("modality").Str), n)
-		return true
+func readModalities(raw []byte) (m modalities) {
+	elements(raw, func(v []byte) {
+		n, _ := countOf(memberOf(v, "tokens"))
+		m.add(wordOf(memberOf(v, "modality")), n)
 	})
 	return m
 }
 
 // readGrounding sums up the searches of the web.
-func readGrounding(v gjson.Result) (searches int64) {
-	v.ForEach(func(_, v gjson.Result) bool {
-		if v.Get("type").Str == "google_search" {
-			n, _ := readCount(v.Get("count"))
+func readGrounding(raw []byte) (searches int64) {
+	elements(raw, func(v []byte) {
+		if string(wordOf(memberOf(v, "type"))) == "google_search" {
+			n, _ := countOf(memberOf(v, "count"))
 			searches += n
 		}
-		return true
 	})
 	return searches
 }

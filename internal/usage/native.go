@@ -1,7 +1,5 @@
 package usage
 
-import "github.com/tidwall/gjson"
-
 // tgiFamily is the native API of Text Generation Inference.
 var tgiFamily = family{
 	name: "tgi",
@@ -40,6 +38,7 @@ func extractTGI(v view, t *tally) bool {
 	t.unended = t.unended || streamed
 	n := &t.tgi
 	if n.output = v.number(tgiOutput); !n.output.known {
+		t.piece = true
 		return true
 	}
 	n.output.n += v.sum(tgiOthers).n
@@ -99,6 +98,7 @@ func extractLlama(v view, t *tally) bool {
 	t.streamed += v.text(llamaText)
 	t.unended = true
 	if stop == typeFalse {
+		t.piece = true
 		return true
 	}
 	t.ended = true
@@ -147,7 +147,7 @@ func extractLMStudio(v view, t *tally) bool {
 		t.opens()
 		t.served(v, lmModel)
 	case "message.delta", "reasoning.delta":
-		t.unended = true
+		t.unended, t.piece = true, true
 		t.streamed += v.text(lmText)
 	case "chat.end":
 		t.ended, t.complete = true, true
@@ -173,8 +173,8 @@ func extractLMStudio(v view, t *tally) bool {
 // readStats reads LM Studio's stats. It reports false if raw counts no tokens.
 func readStats(raw []byte) (Usage, bool) {
 	var input, output, reasoning optional
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	ok := members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "input_tokens":
 			input.set(v)
 		case "total_output_tokens":
@@ -185,5 +185,5 @@ func readStats(raw []byte) (Usage, bool) {
 	})
 	u := Usage{Input: input.n, Output: output.n, Reasoning: reasoning.n}
 	u.bound()
-	return u, input.known || output.known
+	return u, ok && (input.known || output.known)
 }

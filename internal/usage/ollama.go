@@ -52,7 +52,7 @@ func extractOllama(v view, t *tally) bool {
 	}
 	switch done {
 	case typeFalse:
-		t.unended = true
+		t.unended, t.piece = true, true
 		return true
 	case typeTrue:
 		t.ended, t.complete = true, true

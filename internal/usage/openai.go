@@ -3,8 +3,6 @@ package usage
 import (
 	"strconv"
 	"strings"
-
-	"github.com/tidwall/gjson"
 )
 
 // openaiFamily is chat completions, completions and embeddings of OpenAI and of all
@@ -139,6 +137,8 @@ func extractOpenAI(v view, t *tally) bool {
 		})
 	case v.kind(chatTimings) == typeObject:
 		*made(&t.timings) = readTimings(v.raw(chatTimings))
+	default:
+		t.piece = true
 	}
 	return true
 }
@@ -163,7 +163,10 @@ func (c *chatTally) takeChoice(t *tally, index []byte, u Usage) {
 	if u == (Usage{}) {
 		return
 	}
-	i, _ := strconv.ParseInt(string(index), 10, 64)
+	i, ok := countOfDigits(index)
+	if !ok {
+		i, _ = strconv.ParseInt(string(index), 10, 64)
+	}
 	for k := range c.choices {
 		if c.choices[k].index == i {
 			c.choices[k].usage = u
@@ -201,8 +204,8 @@ func (c *chatTally) conclude(timings *Usage, r *Report) {
 // readTimings reads llama.cpp's timings.
 func readTimings(raw []byte) Usage {
 	var cached, prompt, predicted optional
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	ok := members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "cache_n":
 			cached.set(v)
 		case "prompt_n":
@@ -211,6 +214,9 @@ func readTimings(raw []byte) Usage {
 			predicted.set(v)
 		}
 	})
+	if !ok {
+		return Usage{}
+	}
 	return Usage{Input: cached.n + prompt.n, Output: predicted.n, CacheRead: cached.n}
 }
 

@@ -87,6 +87,7 @@ func extractResponses(v view, t *tally) bool {
 			t.output = true
 		case bytes.HasSuffix(event, []byte(".delta")):
 			t.streamed += v.text(responsesDelta)
+			t.piece = true
 		case string(event) == "response.output_item.done":
 			t.takeItem(v)
 		case bytes.HasSuffix(event, []byte(".added")):

@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"slices"
-
-	"github.com/tidwall/gjson"
-)
+import "slices"
 
 // toolTally is what the tools used that the vendor ran for a response of OpenAI, beside
 // the tokens of the model. A stream tells of each call as it ends, and a response lists
@@ -107,11 +103,11 @@ func (t *toolTally) concludeImages(r *Report) {
 
 // takeToolUsage reads tool_usage, which is no part of usage.
 func (t *tally) takeToolUsage(v view, base int) {
-	members(parseObject(v.raw(base+respTools)), func(name string, v gjson.Result) {
-		switch name {
+	members(validObject(v.raw(base+respTools)), func(name, v []byte) {
+		switch string(name) {
 		case "image_gen":
 			var n tokens
-			ok := readTokens([]byte(v.Raw), &n)
+			ok := readTokens(v, &n)
 			if !ok {
 				return
 			}
@@ -124,7 +120,7 @@ func (t *tally) takeToolUsage(v view, base int) {
 				made(&t.tools).image.usage = u
 			}
 		case "web_search":
-			made(&t.tools).billed.set(v.Get("num_requests"))
+			made(&t.tools).billed.set(memberOf(v, "num_requests"))
 		}
 	})
 	if v.kind(base+respItemType) != typeAbsent { // the first lists of a stream are empty

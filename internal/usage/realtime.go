@@ -180,7 +180,8 @@ func (s *Session) begin() {
 
 // finish takes the end of an answer.
 func (s *Session) finish() {
-	t := Turn{Report: s.turn.conclude(true), Prompt: max(s.before, (s.sent+bytesPerToken-1)/bytesPerToken)}
+	t := Turn{Prompt: max(s.before, (s.sent+bytesPerToken-1)/bytesPerToken)}
+	s.turn.conclude(true, &t.Report)
 	if t.Model == "" {
 		t.Model = s.model
 	}

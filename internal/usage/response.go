@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"bytes"
 	"cmp"
 	"net/http"
 	"strings"
@@ -15,18 +14,21 @@ import (
 // The calls come in the order NewResponse, Expect, Seek, Start, any number of Write,
 // Close, Release, from one goroutine at a time.
 type Response struct {
-	// What every event looks at comes first.
-	body    int64 // bytes, decoded
-	framing framing
-	label   label
-	closed  bool
-	unread  bool           // the encoding is unknown
-	decode  *decoder       // nil where there is no encoding
-	bench   *workbench     // nil between documents
-	course  course         // of the bench's scanner, while there is none
-	fields  []*fieldReader // what else is looked for
-	events  sseReader
-	tally   tally
+	// What every event looks at comes first, with the first fields of the tally.
+	closed   bool
+	unread   bool // the encoding is unknown
+	framing  framing
+	label    label
+	unshaped uint32   // events since one had the shape of the one before
+	decode   *decoder // nil where there is no encoding
+	body     int64    // bytes, decoded
+	shape    *shape   // of the last event; nil if it had none
+	tally    tally
+
+	bench  *workbench // nil between documents
+	course course     // of the bench's scanner, while there is none
+	events sseReader
+	fields []*fieldReader // what else is looked for
 
 	wire     int64 // bytes as sent, of a body that is encoded
 	status   int
@@ -64,7 +66,7 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 // Release ends the use of r and gives its memory to the next response. The report that
 // Close returned stays valid.
 func (r *Response) Release() {
-	r.Close(false)
+	r.close(false)
 	choices, model := r.tally.chat.choices[:0], cmp.Or(r.tally.model, r.tally.last)
 	parts := r.tally.tallyParts
 	parts.reset()
@@ -85,12 +87,13 @@ func (r *Response) Release() {
 func (r *Response) Start(status int, header http.Header) {
 	r.status = status
 	r.tally.headers.take(header)
-	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(headerField(header, "Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	r.label = labelOf(media)
 	switch {
 	case !r.expect.believes(r.label):
 		r.framing = opaque
+	case media == "application/json":
 	case media == "text/event-stream":
 		r.stream = true
 	case media == "application/vnd.amazon.eventstream":
@@ -101,7 +104,7 @@ func (r *Response) Start(status int, header http.Header) {
 			f.scan.lines = true
 		}
 	}
-	encodings := header.Values("Content-Encoding")
+	encodings := header["Content-Encoding"]
 	if len(encodings) == 0 || r.label == labelMedia {
 		return
 	}
@@ -140,8 +143,14 @@ func (r *Response) Write(p []byte) {
 // piece, though late. Any other stream that was cut before it reported is not Found,
 // and Delivered tells how much came.
 func (r *Response) Close(finished bool) Report {
+	r.close(finished)
+	return r.report
+}
+
+// close is Close without a copy of the report.
+func (r *Response) close(finished bool) {
 	if r.closed {
-		return r.report
+		return
 	}
 	intact := true
 	if r.decode != nil {
@@ -166,7 +175,7 @@ func (r *Response) Close(finished bool) Report {
 		}
 	}
 	r.giveBack()
-	r.report = r.tally.conclude(finished && intact)
+	r.tally.conclude(finished && intact, &r.report)
 	r.report.Failed = r.report.Failed || r.status >= http.StatusBadRequest
 	if r.doubtful() {
 		r.report.Usage, r.report.Other, r.report.Found, r.report.TokensUnknown = Usage{}, nil, false, false
@@ -177,123 +186,4 @@ func (r *Response) Close(finished bool) Report {
 		r.report.TokensUnknown = r.report.TokensUnknown && r.report.Usage.Total() == before
 	}
 	r.takeBody(garbled)
-	return r.report
-}
-
-// read takes the next piece of the decoded body.
-func (r *Response) read(p []byte) {
-	r.body += int64(len(p))
-	for len(p) > 0 && r.framing == unframed {
-		p = r.sniff(p)
-	}
-	switch r.framing {
-	case framedEvents:
-		r.readEvents(p)
-	case framedFrames:
-		r.readFrames(p)
-	case framedDocuments:
-		r.feed(p)
-	}
-	r.giveBack()
-}
-
-// sniff looks at the first bytes of the body, and returns what is left of p. Servers
-// label event streams as JSON, answer with JSON where a stream was asked for, and send
-// either as octets.
-func (r *Response) sniff(p []byte) []byte {
-	c := p[0]
-	if r.leadLen == 0 {
-		switch {
-		case r.bom < len(byteOrderMark) && c == byteOrderMark[r.bom]:
-			r.bom++
-			return p[1:]
-		case class[c]&blank != 0:
-			return p[1:]
-		case c == '{', c == '[':
-			r.framing = framedDocuments
-			return p
-		case c <= maxFrameLead:
-			r.framing = framedFrames
-			if r.aws == nil {
-				r.aws = newEventStream(r)
-			}
-			return p
-		case r.stream, c == ':':
-			r.framing = framedEvents
-			return p
-		}
-	}
-	r.lead[r.leadLen] = c
-	r.leadLen++
-	lead := r.lead[:r.leadLen]
-	possible := false
-	for _, field := range [...]string{"data", "event", "id", "retry"} {
-		if len(lead) > len(field) && string(lead[:len(field)]) == field && (c == ':' || c == '\n' || c == '\r') {
-			r.framing = framedEvents
-			r.readEvents(lead)
-			return p[1:]
-		}
-		possible = possible || bytes.HasPrefix([]byte(field), lead)
-	}
-	if !possible {
-		r.framing = opaque
-	}
-	return p[1:]
-}
-
-// feed takes the next piece of a document.
-func (r *Response) feed(p []byte) {
-	r.borrow().feed(p)
-	for _, f := range r.fields {
-		f.scan.feed(p)
-	}
-}
-
-// endDocument takes the end of documents, and reports whether one was cut.
-func (r *Response) endDocument() (cut bool) {
-	for _, f := range r.fields {
-		f.scan.end()
-	}
-	if r.bench == nil {
-		return r.course.end()
-	}
-	return r.bench.scan.end()
-}
-
-// abandon forgets the document that was open.
-func (r *Response) abandon() {
-	for _, f := range r.fields {
-		f.scan.abandon()
-	}
-	if r.bench == nil {
-		r.course.end()
-		return
-	}
-	r.bench.scan.abandon()
-}
-
-// readEvents takes the next piece of an event stream.
-func (r *Response) readEvents(p []byte) {
-	for len(p) > 0 {
-		token, n, data := r.events.next(p)
-		p = p[n:]
-		switch token {
-		case sseData:
-			r.feed(data)
-		case sseEvent:
-			r.endEvent()
-		}
-	}
-}
-
-// endEvent takes the end of an event, which need not be told at the end of a stream.
-func (r *Response) endEvent() {
-	r.endDocument()
-	switch {
-	case r.events.isDone():
-		r.tally.ended, r.tally.complete = true, true
-	case r.events.named("error"):
-		r.tally.ended, r.tally.failed = true, true
-	}
-	r.events.nextEvent()
 }

@@ -38,6 +38,9 @@ const (
 )
 
 func labelOf(media string) label {
+	if media == "application/json" { // as most are
+		return labelStructured
+	}
 	kind, _, _ := strings.Cut(media, "/")
 	switch {
 	case kind == "audio", kind == "image", kind == "video":

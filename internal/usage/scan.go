@@ -40,9 +40,6 @@ type scanner struct {
 	quoted  bool   // in a string of a skipped container
 	nest    int    // open brackets of a skipped container
 
-	memo  memo
-	begun int // where in the piece the document began, -1 if its first text began or it did before
-
 	key     []byte // a member name in parts or with escapes, raw
 	longKey bool   // longer than any name that is followed
 }
@@ -99,7 +96,6 @@ func newScanner(t *tree, done func(*document)) scanner {
 
 // feed reads the next piece.
 func (s *scanner) feed(p []byte) {
-	s.begun = -1
 	for i := 0; i < len(p); {
 		switch s.state {
 		case inName:
@@ -180,12 +176,6 @@ func (s *scanner) top(p []byte, i int) int {
 	case c == '{':
 		s.open = true
 		s.count++
-		if n := len(s.memo.prefix); n > 0 && n < len(p)-i && bytes.Equal(p[i:i+n], s.memo.prefix) {
-			s.memo.load(s)
-			s.begun = -1
-			return i + n
-		}
-		s.begun = i
 		s.element = 0
 		s.push(s.tree.root, false)
 	case c == '[' && !s.array:
@@ -211,12 +201,6 @@ func (s *scanner) begin(p []byte, i int) int {
 		return i + 1
 	}
 	t := s.target
-	if t != nil && t.keep.counts() && s.begun >= 0 {
-		if i-s.begun <= maxMemo && s.memo.due() {
-			s.memo.save(s, p[s.begun:i])
-		}
-		s.begun = -1
-	}
 	if s.arrays == 1 && s.stack[s.depth-1].array {
 		s.element++
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // readMembers reads members of an object from the quote of a name on. It is a short
-// cut: whatever is in parts, escaped or spaced out is left to the states.
+// cut: whatever is in parts, escaped or spaced out in unusual ways is left to the states.
 func (s *scanner) readMembers(p []byte, i int) int {
 	for {
 		s.state = inName
@@ -24,12 +24,7 @@ func (s *scanner) readMembers(p []byte, i int) int {
 		if n < 0 || at >= len(p) || name[n] != '"' || p[at-1] != ':' {
 			return i + 1
 		}
-		if p[at] == ' ' {
-			if at++; at == len(p) {
-				return i + 1
-			}
-		}
-		if class[p[at]]&blank != 0 {
+		if at = pastBlanks(p, at); at == len(p) {
 			return i + 1
 		}
 		s.target = s.stack[s.depth-1].node.member(name[:n])
@@ -44,10 +39,7 @@ func (s *scanner) readMembers(p []byte, i int) int {
 			return i
 		}
 		s.state = beforeMember
-		if i++; i < len(p) && p[i] == ' ' {
-			i++
-		}
-		if i >= len(p) || p[i] != '"' {
+		if i = pastBlanks(p, i+1); i == len(p) || p[i] != '"' {
 			return i
 		}
 	}
@@ -139,30 +131,19 @@ func (s *scanner) readString(p []byte, start, i int) int {
 			i++
 			continue
 		}
-		// Text counts up to where a string ends, a \u begins or the piece ends; the
-		// escapes before stand for one byte each.
-		text, first := int64(0), i
-		for {
-			j := indexSpecial(p[i:])
-			if j < 0 {
-				s.addText(text + int64(len(p)-first))
-				s.retain(p[start:])
-				return len(p)
-			}
-			if i += j + 1; p[i-1] == '"' {
-				s.addText(text + int64(i-1-first))
-				s.retain(p[start:i])
-				s.finish()
-				return i
-			}
-			if i == len(p) || p[i] == 'u' {
-				break
-			}
-			i++
-			text--
+		end, less := textRun(p, i, s.tally)
+		s.addText(int64(end - i - less))
+		switch {
+		case end == len(p):
+			i = end
+		case p[end] == '"':
+			s.retain(p[start : end+1])
+			s.finish()
+			return end + 1
+		default:
+			i = end + 1
+			s.escaped = true
 		}
-		s.addText(text + int64(i-1-first))
-		s.escaped = true
 	}
 	s.retain(p[start:i])
 	return i
@@ -174,8 +155,7 @@ func (s *scanner) addText(n int64) {
 	}
 }
 
-// escape takes a byte of an escape sequence, behind the backslash. A surrogate pair
-// makes four bytes, so each half counts two.
+// escape takes a byte of an escape sequence that is in parts, behind the backslash.
 func (s *scanner) escape(c byte) {
 	if s.escaped {
 		s.escaped = false
@@ -190,17 +170,21 @@ func (s *scanner) escape(c byte) {
 		return
 	}
 	s.code = s.code<<4 | hexDigit(c)
-	if s.hex--; s.hex > 0 {
-		return
+	if s.hex--; s.hex == 0 {
+		s.addText(int64(sizeOfCode(s.code)))
 	}
+}
+
+// sizeOfCode returns how many bytes \uXXXX stands for. A surrogate pair makes four bytes,
+// so each half counts two.
+func sizeOfCode(code uint32) int {
 	switch {
-	case s.code < 0x80:
-		s.addText(1)
-	case s.code < 0x800, s.code >= 0xD800 && s.code < 0xE000:
-		s.addText(2)
-	default:
-		s.addText(3)
+	case code < 0x80:
+		return 1
+	case code < 0x800, code >= 0xD800 && code < 0xE000:
+		return 2
 	}
+	return 3
 }
 
 // hexDigit returns the digit's value; what is no digit counts as some digit.

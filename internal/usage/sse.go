@@ -227,6 +227,11 @@ func (r *sseReader) named(name string) bool {
 	return string(r.event[:r.eventLen]) == name
 }
 
+// begins tells whether the next byte is the first one of an event.
+func (r *sseReader) begins() bool {
+	return r.state == sseLineStart && !r.cr && r.bom == len(byteOrderMark) && r.data == 0 && r.eventLen == 0
+}
+
 // nextEvent begins a new event.
 func (r *sseReader) nextEvent() {
 	r.data, r.done, r.eventLen = 0, 0, 0

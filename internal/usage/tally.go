@@ -6,6 +6,10 @@ type tally struct {
 	streamed int64 // bytes of text in pieces
 	deltas   int64 // documents with text: a piece has a token at least
 	read     int64 // documents
+	// piece is set if the last document would, with another text of one byte at least, only
+	// add that text to streamed: all else that it says has been noted.
+	piece bool
+
 	opened   int64 // documents that only say that an answer begins
 	expected int64 // choices that were asked for
 	model    string
@@ -127,9 +131,10 @@ func (t *tally) begun() bool { return t.opened > 0 && t.opened == t.read }
 // delivered is how many bytes of text came.
 func (t *tally) delivered() int64 { return max(t.streamed, t.whole) }
 
-// conclude makes the report. finished tells that the response was not cut.
-func (t *tally) conclude(finished bool) Report {
-	r := Report{
+// conclude makes the report, which is large, in place. finished tells that the response was
+// not cut.
+func (t *tally) conclude(finished bool, r *Report) {
+	*r = Report{
 		Usage:     t.usage,
 		Model:     t.model,
 		Failed:    t.failed,
@@ -138,30 +143,29 @@ func (t *tally) conclude(finished bool) Report {
 		Complete:  t.complete || finished && (t.ended || !t.unended),
 	}
 	r.Found = t.reported || t.zero && r.Delivered == 0 && !t.output && !t.listed
-	t.chat.conclude(t.timings, &r)
+	t.chat.conclude(t.timings, r)
 	if t.tools != nil {
-		t.tools.concludeImages(&r)
+		t.tools.concludeImages(r)
 	}
 	if t.anthropic != nil {
-		t.anthropic.conclude(t, &r)
+		t.anthropic.conclude(t, r)
 	}
 	if t.gemini != nil {
-		t.gemini.conclude(&r)
+		t.gemini.conclude(r)
 	}
 	if t.bedrock != nil {
-		t.bedrock.conclude(&r)
+		t.bedrock.conclude(r)
 	}
-	t.tgi.conclude(&t.headers, &r)
+	t.tgi.conclude(&t.headers, r)
 	if t.sglang != nil {
-		t.sglang.conclude(t.expected, &r)
+		t.sglang.conclude(t.expected, r)
 	}
-	t.headers.conclude(&r)
+	t.headers.conclude(r)
 	if t.tools != nil {
-		t.tools.conclude(&r)
+		t.tools.conclude(r)
 	}
-	t.concludeTerms(&r)
+	t.concludeTerms(r)
 	r.TokensUnknown = r.Found && t.uncounted
-	return r
 }
 
 // concludeTerms puts into the report how the call is billed.

@@ -1,12 +1,6 @@
 package usage
 
-import (
-	"math"
-	"strconv"
-	"strings"
-
-	"github.com/tidwall/gjson"
-)
+import "bytes"
 
 // maxCount is the largest count believed: what is beyond is not exact in the numbers
 // of JSON, nor a count of tokens.
@@ -18,48 +12,18 @@ type optional struct {
 	known bool
 }
 
-// set takes a count if v is one; a null never erases a count.
-func (o *optional) set(v gjson.Result) {
-	if n, ok := readCount(v); ok {
+// set takes a count if raw JSON is one; a null never erases a count.
+func (o *optional) set(raw []byte) {
+	if n, ok := countOf(raw); ok {
 		o.n, o.known = n, true
 	}
 }
 
 // raise is set, but that a zero does not erase a count either.
-func (o *optional) raise(v gjson.Result) {
-	if n, ok := readCount(v); ok && (n > 0 || !o.known) {
+func (o *optional) raise(raw []byte) {
+	if n, ok := countOf(raw); ok && (n > 0 || !o.known) {
 		o.n, o.known = n, true
 	}
-}
-
-// readCount reads a count: a number, a float without a fraction or a string of
-// digits. A negative count is 0; anything else is none.
-func readCount(v gjson.Result) (int64, bool) {
-	s := v.Raw
-	switch v.Type {
-	case gjson.Number:
-	case gjson.String:
-		s = v.Str
-		for i := range len(s) {
-			if s[i] < '0' || s[i] > '9' {
-				return 0, false
-			}
-		}
-	default:
-		return 0, false
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || f != math.Trunc(f) || math.Abs(f) > maxCount {
-			return 0, false
-		}
-		n = int64(f)
-	}
-	if n > maxCount {
-		return 0, false
-	}
-	return max(0, n), true
 }
 
 // tokens is a usage object in the words of OpenAI and the many APIs that speak like
@@ -114,8 +78,8 @@ func readUsage(raw []byte, generated bool) (u Usage, ok bool) {
 // should not have copies of it on the stack. It reports false if raw is none, or counts
 // nothing.
 func readTokens(raw []byte, t *tokens) (ok bool) {
-	members(parseObject(raw), func(name string, v gjson.Result) {
-		switch name {
+	ok = members(raw, func(name, v []byte) {
+		switch string(name) {
 		case "prompt_tokens":
 			t.prompt.set(v)
 		case "completion_tokens":
@@ -131,7 +95,7 @@ func readTokens(raw []byte, t *tokens) (ok bool) {
 		case "completion_tokens_details", "output_tokens_details", "output_token_details":
 			t.out = readDetails(t.out, v)
 		case "prompt_token_details":
-			t.oddCached.set(v.Get("cached_tokens"))
+			t.oddCached.set(memberOf(v, "cached_tokens"))
 		case "cached_tokens":
 			t.cached.set(v)
 		case "prompt_cache_hit_tokens":
@@ -151,30 +115,33 @@ func readTokens(raw []byte, t *tokens) (ok bool) {
 		case "num_search_queries":
 			t.searches.set(v)
 		case "server_tool_use":
-			t.searches.set(v.Get("web_search_requests"))
+			t.searches.set(memberOf(v, "web_search_requests"))
 		case "server_tool_use_details": // OpenRouter
-			t.searches.raise(v.Get("web_search_requests"))
+			t.searches.raise(memberOf(v, "web_search_requests"))
 		case "server_side_tool_usage_details": // xAI
-			t.searches.set(v.Get("web_search_calls"))
-			t.files.set(v.Get("file_search_calls"))
-			t.sessions.set(v.Get("code_interpreter_calls"))
+			t.searches.set(memberOf(v, "web_search_calls"))
+			t.files.set(memberOf(v, "file_search_calls"))
+			t.sessions.set(memberOf(v, "code_interpreter_calls"))
 		case "search_context_size": // Perplexity
-			t.searchContext = v.Str
+			t.searchContext = string(wordOf(v))
 		case "seconds", "prompt_audio_seconds":
 			t.millis.setSeconds(v)
 		default:
 			t.cost.take(name, v)
 		}
 	})
+	if !ok {
+		*t = tokens{}
+	}
 	return t.prompt.known || t.completion.known || t.input.known || t.output.known || t.total.known ||
 		t.millis.known
 }
 
 // readConnectors sums up the searches of the web among the calls of Mistral's tools.
-func readConnectors(searches optional, v gjson.Result) optional {
+func readConnectors(searches optional, v []byte) optional {
 	var sum optional
-	members(v, func(name string, v gjson.Result) {
-		if n, ok := readCount(v); ok && strings.HasPrefix(name, "web_search") {
+	members(v, func(name, v []byte) {
+		if n, ok := countOf(v); ok && bytes.HasPrefix(name, []byte("web_search")) {
 			sum.n += n
 			sum.known = true
 		}
@@ -183,13 +150,13 @@ func readConnectors(searches optional, v gjson.Result) optional {
 }
 
 // readDetails reads a details object; null leaves what another spelling said.
-func readDetails(d details, v gjson.Result) details {
-	if !v.IsObject() {
+func readDetails(d details, v []byte) details {
+	if kindOf(v) != typeObject {
 		return d
 	}
 	d = details{}
-	members(v, func(name string, v gjson.Result) {
-		switch name {
+	members(v, func(name, v []byte) {
+		switch string(name) {
 		case "cached_tokens":
 			d.cached.set(v)
 		case "reasoning_tokens":
@@ -201,10 +168,10 @@ func readDetails(d details, v gjson.Result) details {
 		case "video_tokens":
 			d.video.set(v)
 		case "cached_tokens_details": // Realtime
-			d.cachedAudio.set(v.Get("audio_tokens"))
-			d.cachedImage.set(v.Get("image_tokens"))
+			d.cachedAudio.set(memberOf(v, "audio_tokens"))
+			d.cachedImage.set(memberOf(v, "image_tokens"))
 		case "multimodal_tokens": // vLLM
-			d.image.set(v.Get("image"))
+			d.image.set(memberOf(v, "image"))
 		case "cache_write_tokens":
 			d.written[0].set(v)
 		case "cache_creation_input_tokens": // Alibaba
@@ -214,7 +181,7 @@ func readDetails(d details, v gjson.Result) details {
 		case "cache_creation_tokens":
 			d.written[3].set(v)
 		case "cache_write_tokens_details":
-			d.written12h.set(v.Get("ttl_12h_tokens"))
+			d.written12h.set(memberOf(v, "ttl_12h_tokens"))
 		}
 	})
 	return d

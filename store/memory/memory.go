@@ -246,10 +246,9 @@ func (s *Store) renew(k *ticket, lease time.Duration) {
 		e = sh.insert(k.hash, k.Entity, len(k.Lines))
 	}
 	e.lapse(now)
-	k.deadline = now + counter.CeilMilli(lease)
-	k.Deadline = time.UnixMilli(k.deadline)
+	k.Deadline = now + counter.CeilMilli(lease)
 	if k.place >= 0 {
-		e.holds.tickets.fix(k.place)
+		e.holds.tickets.fix(int(k.place))
 	} else {
 		sh.open(e)
 		e.take(k, now)

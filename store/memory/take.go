@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"time"
-
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
@@ -31,24 +29,42 @@ func commit(e *entity, t *store.Take, i int, now int64, res *store.Result, l *st
 	if charge > 0 {
 		c.Charge(t.Rule, charge)
 		l.Charged, l.ChargedIn = charge, c.ChargedIn(t.Rule)
+		counter.Fill(res, &c.State, t.Rule, now)
 	}
 	if got > 0 {
 		e.hold(j, got)
 		l.Held, res.Got = got, got
+		res.Held = e.held(j)
 	}
-	res.Held = e.held(j)
-	counter.Fill(res, &c.State, t.Rule, now)
 }
 
+// newTicket returns the ticket of a call, in one piece of memory with its lines unless
+// they are many.
 func newTicket(r *store.Reservation, hash uint64, now int64) *ticket {
-	t := &ticket{hash: hash, place: -1, deadline: now + counter.CeilMilli(r.Lease)}
-	t.Entity = r.Entity
-	t.Deadline = time.UnixMilli(t.deadline)
-	t.Private = t
-	if n := len(r.Takes); n <= len(t.few) {
-		t.Lines = t.few[:n:n]
-	} else {
-		t.Lines = make([]store.Line, n)
+	var t *ticket
+	switch n := len(r.Takes); {
+	case n <= 1:
+		in := new(struct {
+			ticket
+			lines [1]store.Line
+		})
+		t, in.Lines = &in.ticket, in.lines[:n:n]
+	case n <= 2:
+		in := new(struct {
+			ticket
+			lines [2]store.Line
+		})
+		t, in.Lines = &in.ticket, in.lines[:n:n]
+	case n <= 4:
+		in := new(struct {
+			ticket
+			lines [4]store.Line
+		})
+		t, in.Lines = &in.ticket, in.lines[:n:n]
+	default:
+		t = &ticket{Ticket: store.Ticket{Lines: make([]store.Line, n)}}
 	}
+	t.Entity, t.Private = r.Entity, t
+	t.Deadline, t.hash, t.place = now+counter.CeilMilli(r.Lease), hash, -1
 	return t
 }

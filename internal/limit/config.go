@@ -153,7 +153,13 @@ type rule struct {
 	block  *block // nil for a rule that counts every call
 	model  string // whose own rule of the block it is; empty where all models count together
 	others bool   // it is that of the models that share, of a block that counts each apart
+
+	metered, media bool // as of its unit
+	telling        bool // as of its window, see watched
 }
+
+// slides tells whether the window has no beginning that counters have in common.
+func (r *rule) slides() bool { return r.store.Window.Kind() == store.KindRolling }
 
 // compile checks a config and returns its rules.
 func (c *Config) compile(k *Kind) (*plan, error) {
@@ -240,6 +246,7 @@ func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
 		amount: amount, limit: amount, shadow: rc.Shadow,
 		length: w.Length(), store: &store.Rule{ID: string(rc.Unit), Window: w},
 	}
+	r.metered, r.media, r.telling = rc.Unit.Metered(), rc.Unit.Media(), tellsOf(w)
 	if words != "" {
 		r.words += " per " + words
 		r.store.ID += " per " + id

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -29,9 +30,11 @@ const (
 
 // watched tells whether lines of the rule are told of. A token bucket is there to be
 // used up, and what only reports refuses nobody.
-func (r *rule) watched() bool {
-	k := r.store.Window.Kind()
-	return !r.shadow && r.length >= thresholdWindow && k != store.KindNone && k != store.KindBucket
+func (r *rule) watched() bool { return r.telling && !r.shadow }
+
+// tellsOf tells whether lines of a limit in the window are told of.
+func tellsOf(w *store.Window) bool {
+	return w.Length() >= thresholdWindow && w.Kind() != store.KindNone && w.Kind() != store.KindBucket
 }
 
 // mark is what this replica knows of a counter.
@@ -100,20 +103,18 @@ func part(limit, percent int64) int64 {
 
 // track is what is known of the counters of an entity.
 type track struct {
-	mu       sync.Mutex
-	marks    []mark
-	settling int // calls whose charges are on their way to the store
+	settling atomic.Int64 // calls whose charges are on their way to the store
+
+	mu    sync.Mutex
+	marks []mark
 }
 
 // settle notes that n more calls have charges on their way; fewer if it is negative. A
 // nil track notes nothing.
-func (t *track) settle(n int) {
-	if t == nil {
-		return
+func (t *track) settle(n int64) {
+	if t != nil {
+		t.settling.Add(n)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.settling += n
 }
 
 // mark returns that of a rule; guess is where it probably stands. The lock must be

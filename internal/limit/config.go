@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 	_ "time/tzdata" // so that an IANA name is known in an image without zone files
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -156,6 +157,16 @@ type rule struct {
 
 	metered, media bool // as of its unit
 	telling        bool // as of its window, see watched
+	shared         unique.Handle[store.Rule]
+}
+
+// share has the rule's counter go by the very text that a store keeps of its name: two
+// names that are one piece of memory are compared at a glance, which each call does several
+// times.
+func (r *rule) share() {
+	r.shared = unique.Make(*r.store)
+	counter := r.shared.Value()
+	r.store = &counter
 }
 
 // slides tells whether the window has no beginning that counters have in common.
@@ -259,6 +270,7 @@ func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
 		r.store.Refill = amount
 	}
 	r.fixed = newFixedHeaders(r)
+	r.share()
 	return r, nil
 }
 

@@ -149,7 +149,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	if err != nil {
 		return nil, nil, err
 	}
-	e.look(r)
+	e.look(&who)
 	if e.ticket == nil {
 		return nil, e.refusedAs(call, &w), nil
 	}

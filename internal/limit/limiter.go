@@ -142,11 +142,12 @@ func instanceID(c *Config, directive string) string {
 
 // ServeHTTP admits a call or refuses it, and charges it when it has ended.
 func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	call := l.meter.Call(r)
+	vars := meter.VarsOf(r)
+	call := l.meter.CallIn(r, vars)
 	if call.Has(l.id) {
 		return call.Serve(w, r, next) // counted already, further out
 	}
-	who, err := l.caller(r, call)
+	who, err := l.caller(r, vars, call)
 	switch {
 	case call.Endpoint.Class == usage.Minting:
 		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))

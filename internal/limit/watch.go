@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"net/http"
 	"slices"
 	"time"
 
@@ -32,13 +31,13 @@ type news struct {
 }
 
 // look compares the counters with what was known of them, once the store has decided.
-func (e *entry) look(r *http.Request) {
+func (e *entry) look(who *caller) {
 	if !slices.ContainsFunc(e.rules, (*rule).watched) {
 		return
 	}
 	e.watch.track = tracked.of(e.reservation.Entity)
 	if !e.l.shared {
-		e.watch.who = meter.Consumer(r)
+		e.watch.who = who.vars.Consumer()
 	}
 	e.tell(e.compare())
 }

@@ -84,6 +84,9 @@ type Reservation struct {
 	// Lease is how long what is held stays so without being renewed or settled.
 	// It also keeps the place of a consumer that is new, until its call is charged.
 	Lease time.Duration
+	// Room is where the ticket may be put: an empty one, whose Lines have capacity for as
+	// many as there are takes. A store need not use it. Nil is none.
+	Room *Ticket
 }
 
 // Result is the state of one counter, after the take if it was admitted.
@@ -145,12 +148,20 @@ type Ticket struct {
 	// Deadline is when the holds lapse if they are not renewed, in Unix milliseconds.
 	Deadline int64
 
-	// Private is the store's own.
+	// Private and Mark are the store's own.
 	Private any
+	Mark    Mark
 
 	// Those beside it in the list of those that are kept alive, which Leases guards: both
 	// are nil of one that is in none.
 	prev, next *Ticket
+}
+
+// Mark is what a store may note of a ticket.
+type Mark struct {
+	Hash    uint64
+	Place   int32
+	Settled bool
 }
 
 // Reading is what is to be read of one entity. Results correspond to Rules, in a slice that

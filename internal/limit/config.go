@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unique"
 	_ "time/tzdata" // so that an IANA name is known in an image without zone files
+	"unique"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 	"github.com/llmlimits/caddy-llm-limits/store"

@@ -20,14 +20,17 @@ type entry struct {
 	ticket  *store.Ticket
 	rules   []*rule // those of its set, which nobody may change, or its own
 	results []store.Result
-	actual  []int64 // by rule, room for what is settled
-	quote   *quote  // what it may cost; nil where no dollars are counted
-	watch   watch
+	quote   *quote   // what it may cost; nil where no dollars are counted
+	watch   *track   // of its counters; nil where no rule is watched
 	special *special // nil where the call needs nothing of it
+	who     string   // whom operators are told of, unless all callers share the counters
+	named   bool     // the operator has named who
 	free    bool     // the call has to fit in the rules alone that count it beforehand
 	again   bool     // its rules are chosen for the second time
 
 	reservation store.Reservation
+	room        store.Ticket
+	actual      [inline]int64 // room for what is settled, by rule
 }
 
 // newEntry returns an entry with room for as many rules as calls have to fit in, as a rule:
@@ -40,51 +43,53 @@ func newEntry(l *Limiter, set *ruleset) *entry {
 			rules   [inline]*rule
 			results [inline]store.Result
 			takes   [inline]store.Take
-			actual  [inline]int64
+			lines   [inline]store.Line
 		}
 		e.entry.rules = e.rules[:0]
-		return e.with(l, e.results[:0], e.takes[:0], e.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	case n <= 1 && l.dollars:
 		var e struct {
 			entry
 			results [1]store.Result
 			takes   [1]store.Take
-			actual  [1]int64
+			lines   [1]store.Line
 			quote   quote
 		}
 		e.entry.quote = &e.quote
-		return e.with(l, e.results[:0], e.takes[:0], e.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	case n <= 1:
 		var e struct {
 			entry
 			results [1]store.Result
 			takes   [1]store.Take
-			actual  [1]int64
+			lines   [1]store.Line
 		}
-		return e.with(l, e.results[:0], e.takes[:0], e.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	case n == 2:
 		var e struct {
 			entry
 			results [2]store.Result
 			takes   [2]store.Take
-			actual  [2]int64
+			lines   [2]store.Line
 		}
-		return e.with(l, e.results[:0], e.takes[:0], e.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	default:
 		var e struct {
 			entry
 			results [inline]store.Result
 			takes   [inline]store.Take
-			actual  [inline]int64
+			lines   [inline]store.Line
 		}
-		return e.with(l, e.results[:0], e.takes[:0], e.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	}
 }
 
 // with sets what an entry has room in.
-func (e *entry) with(l *Limiter, results []store.Result, takes []store.Take, actual []int64) *entry {
-	e.l, e.results, e.actual = l, results, actual
+func (e *entry) with(l *Limiter, results []store.Result, takes []store.Take, lines []store.Line) *entry {
+	e.l, e.results = l, results
 	e.reservation.Takes = takes
+	e.room.Lines = lines
+	e.reservation.Room = &e.room
 	return e
 }
 
@@ -289,8 +294,8 @@ func (e *entry) Cancel() {
 // end settles the call. o is how it ended, nil if nothing came of it; actual is what is
 // charged, by rule.
 func (e *entry) end(o *meter.Outcome, actual []int64) {
-	e.watch.track.settle(1)
-	defer e.watch.track.settle(-1)
+	e.watch.settle(1)
+	defer e.watch.settle(-1)
 	e.leave(o, actual)
 	e.spend(o, func(i int) int64 { return actual[i] - e.ticket.Lines[i].Charged })
 	e.l.leases.Settle(e.ticket, actual)

@@ -49,8 +49,8 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 			exhausted = true
 		}
 	}
-	e.watch.track.settle(1)
-	defer e.watch.track.settle(-1)
+	e.watch.settle(1)
+	defer e.watch.settle(-1)
 	e.spend(o, func(i int) int64 { return more[i] })
 	leases.Settle(ticket, actual)
 	return exhausted

@@ -18,12 +18,6 @@ const (
 	eventThreshold = "llm.threshold"
 )
 
-// watch is how an entry follows its counters.
-type watch struct {
-	track *track           // nil where no rule is watched
-	who   metrics.Consumer // unless all callers share the counters
-}
-
 // news is what operators are to be told of a rule.
 type news struct {
 	rule          int
@@ -35,16 +29,17 @@ func (e *entry) look(who *caller) {
 	if !slices.ContainsFunc(e.rules, (*rule).watched) {
 		return
 	}
-	e.watch.track = tracked.of(e.reservation.Entity)
+	e.watch = tracked.of(e.reservation.Entity)
 	if !e.l.shared {
-		e.watch.who = who.vars.Consumer()
+		c := who.vars.Consumer()
+		e.who, e.named = c.Name, c.Named
 	}
 	e.tell(e.compare())
 }
 
 // compare is what look finds.
 func (e *entry) compare() (found []news) {
-	t := e.watch.track
+	t := e.watch
 	settling := t.settling.Load() > 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,14 +70,14 @@ func (e *entry) compare() (found []news) {
 // have noted that the charge is on its way. o is how the call ended, or what it has used so
 // far; nil if nothing came of it.
 func (e *entry) spend(o *meter.Outcome, amount func(i int) int64) {
-	if e.watch.track != nil {
+	if e.watch != nil {
 		e.tell(e.charge(o, amount))
 	}
 }
 
 // charge is what spend finds.
 func (e *entry) charge(o *meter.Outcome, amount func(i int) int64) (found []news) {
-	t := e.watch.track
+	t := e.watch
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, ru := range e.rules {
@@ -116,9 +111,9 @@ func (e *entry) tell(found []news) {
 // tellOf tells operators that a share of a limit is used.
 func (e *entry) tellOf(i int, percent, used int64) {
 	ru, res := e.rules[i], &e.results[i]
-	who := &e.watch.who
-	if e.l.shared {
-		who = nil
+	var who *metrics.Consumer
+	if !e.l.shared {
+		who = &metrics.Consumer{Name: e.who, Named: e.named}
 	}
 	consumer := e.reservation.Entity.Consumer
 	metrics.Process.Threshold(who, e.l.id, ru.words, int(percent))

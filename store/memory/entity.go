@@ -45,18 +45,16 @@ type holds struct {
 
 // ticket is an admitted call. The store never uses one again, since Settle may
 // come at any time, after all else was dropped.
-type ticket struct {
-	store.Ticket
-	hash    uint64
-	place   int32 // in the heap of its entity's holds, -1 if lapsed or settled
-	settled bool
-}
+//
+// It is marked with the hash of its entity and its place in the heap of that one's holds,
+// which is -1 if it has lapsed or is settled.
+type ticket store.Ticket
 
 func (e *entity) due() int64   { return e.expires }
 func (e *entity) moved(to int) { e.place = int32(to) }
 
 func (t *ticket) due() int64   { return t.Deadline }
-func (t *ticket) moved(to int) { t.place = int32(to) }
+func (t *ticket) moved(to int) { t.Mark.Place = int32(to) }
 
 // is tells whether the entity is the one of that name.
 func (e *entity) is(name store.Entity) bool {
@@ -172,7 +170,7 @@ func (e *entity) release(t *ticket) {
 			e.holds.amounts[j] = max(0, e.holds.amounts[j]-l.Held)
 		}
 	}
-	e.holds.tickets.remove(int(t.place))
+	e.holds.tickets.remove(int(t.Mark.Place))
 }
 
 // lapse releases what is held by tickets whose deadline has passed.

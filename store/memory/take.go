@@ -38,33 +38,22 @@ func commit(e *entity, t *store.Take, i int, now int64, res *store.Result, l *st
 	}
 }
 
-// newTicket returns the ticket of a call, in one piece of memory with its lines unless
-// they are many.
+// newTicket returns the ticket of a call, where there is room for it.
 func newTicket(r *store.Reservation, hash uint64, now int64) *ticket {
-	var t *ticket
-	switch n := len(r.Takes); {
-	case n <= 1:
-		in := new(struct {
+	n := len(r.Takes)
+	t := (*ticket)(r.Room)
+	if t == nil {
+		alone := new(struct {
 			ticket
-			lines [1]store.Line
+			few [4]store.Line // room for the lines of most calls
 		})
-		t, in.Lines = &in.ticket, in.lines[:n:n]
-	case n <= 2:
-		in := new(struct {
-			ticket
-			lines [2]store.Line
-		})
-		t, in.Lines = &in.ticket, in.lines[:n:n]
-	case n <= 4:
-		in := new(struct {
-			ticket
-			lines [4]store.Line
-		})
-		t, in.Lines = &in.ticket, in.lines[:n:n]
-	default:
-		t = &ticket{Ticket: store.Ticket{Lines: make([]store.Line, n)}}
+		t, alone.Lines = &alone.ticket, alone.few[:0]
 	}
+	if cap(t.Lines) < n {
+		t.Lines = make([]store.Line, n)
+	}
+	t.Lines = t.Lines[:n:n]
 	t.Entity, t.Private = r.Entity, t
-	t.Deadline, t.hash, t.place = now+counter.CeilMilli(r.Lease), hash, -1
+	t.Deadline, t.Mark = now+counter.CeilMilli(r.Lease), store.Mark{Hash: hash, Place: -1}
 	return t
 }

@@ -102,7 +102,7 @@ func (h HeaderPlace) key(value string) string {
 		return strings.Trim(value, " \t")
 	}
 	n := len(h.Prefix)
-	if len(value) < n || !strings.EqualFold(value[:n], h.Prefix) {
+	if len(value) < n || value[:n] != h.Prefix && !strings.EqualFold(value[:n], h.Prefix) {
 		return ""
 	}
 	rest := value[n:]
@@ -204,10 +204,11 @@ func (s *scrubber) scrub(raw string, secrets []string) string {
 
 // scrubURI is scrub for the query of a request target.
 func (s *scrubber) scrubURI(uri string, secrets []string) string {
-	path, raw, ok := strings.Cut(uri, "?")
-	if !ok {
+	i := strings.IndexByte(uri, '?')
+	if i < 0 {
 		return uri
 	}
+	path, raw := uri[:i], uri[i+1:]
 	switch kept := s.scrub(raw, secrets); kept {
 	case raw:
 		return uri

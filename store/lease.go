@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,45 +15,49 @@ type Leases struct {
 
 	wake chan struct{} // the lease has changed
 
+	lease atomic.Int64 // a time.Duration
+
 	mu      sync.Mutex
-	lease   time.Duration
-	tickets map[*Ticket]struct{}
+	ring    Ticket // begins and ends the list of those that are kept, and is none of them
+	kept    int
 	running bool
 }
 
 // NewLeases returns a keeper for the tickets of a store. onError, which may be nil,
 // is told of renewals that failed.
 func NewLeases(c Counters, lease time.Duration, onError func(error)) *Leases {
-	return &Leases{counters: c, lease: lease, onError: onError, wake: make(chan struct{}, 1), tickets: make(map[*Ticket]struct{})}
+	l := &Leases{counters: c, onError: onError, wake: make(chan struct{}, 1)}
+	l.lease.Store(int64(lease))
+	l.ring.prev, l.ring.next = &l.ring, &l.ring
+	return l
 }
 
 // Lease is how long a hold lives without being renewed.
-func (l *Leases) Lease() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lease
-}
+func (l *Leases) Lease() time.Duration { return time.Duration(l.lease.Load()) }
 
 // SetLease changes it, for calls to come and, at once, for those at work: a shorter
 // one wants renewals that come sooner.
 func (l *Leases) SetLease(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lease == d {
+	if time.Duration(l.lease.Swap(int64(d))) == d {
 		return
 	}
-	l.lease = d
 	select {
 	case l.wake <- struct{}{}:
 	default: // it is to wake anyway
 	}
 }
 
-// Keep starts to renew a ticket.
+// Keep starts to renew a ticket, which no other keeper has.
 func (l *Leases) Keep(t *Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tickets[t] = struct{}{}
+	if t.next != nil {
+		return
+	}
+	last := l.ring.prev
+	t.prev, t.next = last, &l.ring
+	last.next, l.ring.prev = t, t
+	l.kept++
 	if !l.running {
 		l.running = true
 		go l.run()
@@ -63,13 +68,17 @@ func (l *Leases) Keep(t *Ticket) {
 func (l *Leases) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.tickets)
+	return l.kept
 }
 
 // Settle stops to renew a ticket and settles it.
 func (l *Leases) Settle(t *Ticket, actual []int64) {
 	l.mu.Lock()
-	delete(l.tickets, t)
+	if t.next != nil {
+		t.prev.next, t.next.prev = t.next, t.prev
+		t.prev, t.next = nil, nil
+		l.kept--
+	}
 	l.mu.Unlock()
 	l.counters.Settle(t, actual)
 }
@@ -83,14 +92,14 @@ func (l *Leases) run() {
 			timer.Stop()
 		}
 		l.mu.Lock()
-		if len(l.tickets) == 0 {
+		if l.kept == 0 {
 			l.running = false
 			l.mu.Unlock()
 			return
 		}
-		lease := l.lease
-		batch := make([]*Ticket, 0, len(l.tickets))
-		for t := range l.tickets {
+		lease := l.Lease()
+		batch := make([]*Ticket, 0, l.kept)
+		for t := l.ring.next; t != &l.ring; t = t.next {
 			batch = append(batch, t)
 		}
 		l.mu.Unlock()

@@ -84,14 +84,16 @@ type Reservation struct {
 	// Lease is how long what is held stays so without being renewed or settled.
 	// It also keeps the place of a consumer that is new, until its call is charged.
 	Lease time.Duration
+	// Room is where the ticket may be put: an empty one, whose Lines have capacity for as
+	// many as there are takes. A store need not use it. Nil is none.
+	Room *Ticket
 }
 
 // Result is the state of one counter, after the take if it was admitted.
 type Result struct {
 	// Limit is the amount that was checked against: the entity's own where it has one,
 	// and then Overridden is set.
-	Limit      int64
-	Overridden bool
+	Limit int64
 	// Used is what has been charged in the current window; it may exceed Limit.
 	Used int64
 	// Held is what calls hold that are not settled, this call's hold included.
@@ -105,14 +107,16 @@ type Result struct {
 	// WindowStart is when the current window began; for rolling windows and
 	// token buckets the instant one window ago.
 	WindowStart time.Time
-	// Exceeded is set if this rule refused the call, or, with Shadow, would have.
-	Exceeded bool
 	// RetryAfter is the time after which Need is free if nothing else is charged,
 	// where Exceeded is set, else 0. Where only unsettled calls stand in the way,
 	// it is a second. A need that is larger than the limit is never free: then it
 	// is the time to ResetAt, or a second where nothing is used. Whole
 	// milliseconds, rounded up.
 	RetryAfter time.Duration
+	// Exceeded is set if this rule refused the call, or, with Shadow, would have.
+	Exceeded bool
+	// Overridden is set if Limit is the entity's own.
+	Overridden bool
 	// Unknown is set by a Refuser alone, of a counter that it knows nothing of. But for
 	// Limit all else is then zero.
 	Unknown bool
@@ -141,11 +145,23 @@ type Ticket struct {
 	Entity Entity
 	// Lines correspond to the takes of the reservation.
 	Lines []Line
-	// Deadline is when the holds lapse if they are not renewed.
-	Deadline time.Time
+	// Deadline is when the holds lapse if they are not renewed, in Unix milliseconds.
+	Deadline int64
 
-	// Private is the store's own.
+	// Private and Mark are the store's own.
 	Private any
+	Mark    Mark
+
+	// Those beside it in the list of those that are kept alive, which Leases guards: both
+	// are nil of one that is in none.
+	prev, next *Ticket
+}
+
+// Mark is what a store may note of a ticket.
+type Mark struct {
+	Hash    uint64
+	Place   int32
+	Settled bool
 }
 
 // Reading is what is to be read of one entity. Results correspond to Rules, in a slice that

@@ -23,10 +23,16 @@ type share struct {
 
 // choose finds the rules that a call has to fit in.
 func (e *entry) choose(r *http.Request, call *meter.Call, set *ruleset) *Refusal {
-	e.rules = append(e.rules[:0], set.rules...)
-	e.models, e.shares = e.models[:0], e.shares[:0]
-	if len(set.blocks) == 0 && !e.l.unlisted(set) {
-		return nil
+	if s := e.special; s != nil {
+		s.models, s.shares = s.models[:0], s.shares[:0]
+	}
+	if len(set.blocks) == 0 {
+		e.rules = set.rules
+		if !e.l.unlisted(set) {
+			return nil
+		}
+	} else {
+		e.rules = append(e.rules[:0], set.rules...)
 	}
 	model, others := call.Model(), call.OtherModels()
 	if f := e.chooseOf(r, call, set, model, true, len(others) > 0); f != nil {
@@ -45,7 +51,8 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, model 
 	forms := modelname.Forms(model)
 	normal := forms[len(forms)-1]
 	if several {
-		e.models = append(e.models, normal)
+		s := e.specially()
+		s.models = append(s.models, normal)
 	}
 	var b *block
 	var exact string
@@ -68,8 +75,8 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, model 
 	case b == nil:
 		return nil
 	}
-	if main {
-		e.kind = b.kind
+	if main && b.kind != "" {
+		e.specially().kind = b.kind
 	}
 	rules := b.rules
 	if b.perModel && len(b.rules) > 0 {
@@ -86,10 +93,11 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, model 
 		if !several {
 			continue
 		}
-		for len(e.shares) <= i {
-			e.shares = append(e.shares, share{always: true}) // those that count every call
+		s := e.specially()
+		for len(s.shares) <= i {
+			s.shares = append(s.shares, share{always: true}) // those that count every call
 		}
-		if sh := &e.shares[i]; len(sh.models) == 0 {
+		if sh := &s.shares[i]; len(sh.models) == 0 {
 			*sh = share{models: []string{normal}, always: always}
 		} else {
 			sh.models, sh.always = append(sh.models, normal), sh.always || always
@@ -98,23 +106,26 @@ func (e *entry) chooseOf(r *http.Request, call *meter.Call, set *ruleset, model 
 	return nil
 }
 
-// part is what of a call's use counts in a rule. some is false if nothing does; inside is
-// set if it is what models did inside a call that another one answered.
-func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usage, some, inside bool) {
-	if i >= len(e.shares) || e.shares[i].always {
-		return *all, true, false
+// part is what of a call's use counts in a rule. It is nil if nothing does; inside is set
+// if it is what models did inside a call that another one answered.
+func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part *usage.Usage, inside bool) {
+	shares := e.shares()
+	if i >= len(shares) || shares[i].always {
+		return all, false
 	}
 	served := modelname.Normal(o.ServedModel)
-	if sh := &e.shares[i]; served != "" && slices.Contains(e.models, served) && !slices.Contains(sh.models, served) {
+	if sh := &shares[i]; served != "" && slices.Contains(e.models(), served) && !slices.Contains(sh.models, served) {
 		for j := range o.Other {
 			if slices.Contains(sh.models, modelname.Normal(o.Other[j].Model)) {
+				if part == nil {
+					part = new(usage.Usage)
+				}
 				part.Add(&o.Other[j].Usage)
-				some = true
 			}
 		}
-		return part, some, true
+		return part, true
 	}
-	return *all, true, false
+	return all, false
 }
 
 // whose is the model that brought a rule, by its normal name, and what the config calls its
@@ -122,10 +133,13 @@ func (e *entry) part(i int, o *meter.Outcome, all *usage.Usage) (part usage.Usag
 func (e *entry) whose(i int) (model, kind string) {
 	b := e.rules[i].block
 	if b == nil {
-		return "", e.kind
+		if e.special != nil {
+			kind = e.special.kind
+		}
+		return "", kind
 	}
-	if i < len(e.shares) && len(e.shares[i].models) > 0 {
-		if first := e.shares[i].models[0]; first != e.models[0] {
+	if shares := e.shares(); i < len(shares) && len(shares[i].models) > 0 {
+		if first := shares[i].models[0]; first != e.models()[0] {
 			model = first
 		}
 	}

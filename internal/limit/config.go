@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	_ "time/tzdata" // so that an IANA name is known in an image without zone files
+	"unique"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -153,7 +154,23 @@ type rule struct {
 	block  *block // nil for a rule that counts every call
 	model  string // whose own rule of the block it is; empty where all models count together
 	others bool   // it is that of the models that share, of a block that counts each apart
+
+	metered, media bool // as of its unit
+	telling        bool // as of its window, see watched
+	shared         unique.Handle[store.Rule]
 }
+
+// share has the rule's counter go by the very text that a store keeps of its name: two
+// names that are one piece of memory are compared at a glance, which each call does several
+// times.
+func (r *rule) share() {
+	r.shared = unique.Make(*r.store)
+	counter := r.shared.Value()
+	r.store = &counter
+}
+
+// slides tells whether the window has no beginning that counters have in common.
+func (r *rule) slides() bool { return r.store.Window.Kind() == store.KindRolling }
 
 // compile checks a config and returns its rules.
 func (c *Config) compile(k *Kind) (*plan, error) {
@@ -240,6 +257,7 @@ func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
 		amount: amount, limit: amount, shadow: rc.Shadow,
 		length: w.Length(), store: &store.Rule{ID: string(rc.Unit), Window: w},
 	}
+	r.metered, r.media, r.telling = rc.Unit.Metered(), rc.Unit.Media(), tellsOf(w)
 	if words != "" {
 		r.words += " per " + words
 		r.store.ID += " per " + id
@@ -252,6 +270,7 @@ func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
 		r.store.Refill = amount
 	}
 	r.fixed = newFixedHeaders(r)
+	r.share()
 	return r, nil
 }
 

@@ -300,20 +300,21 @@ func (e *entry) costInside(o *meter.Outcome, models []string) int64 {
 
 // amount is how much of a rule's unit a call has used, of which all is used.
 func (e *entry) amount(i int, o *meter.Outcome, all *usage.Usage) int64 {
-	used, some, inside := e.part(i, o, all)
+	used, inside := e.part(i, o, all)
 	switch u := e.rules[i].unit; {
-	case !some:
+	case used == nil:
 		return 0
 	case u == Requests:
 		return e.ticket.Lines[i].Charged
 	case u == USD && inside:
-		return e.costInside(o, e.shares[i].models)
+		return e.costInside(o, e.shares()[i].models)
 	case u == USD:
 		return e.cost(o)
-	case u.Media():
-		return e.media.settled(u, o, &used)
+	case e.rules[i].media:
+		m := e.media()
+		return m.settled(u, o, used)
 	default:
-		return u.Of(&used)
+		return u.Of(used)
 	}
 }
 

@@ -357,7 +357,7 @@ func TestAModelInsideACallCostsItsBlockItsShare(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := &entry{
-				rules: p.base.rules, models: []string{"main", "tool", "idle"}, shares: []share{tc.share},
+				rules: p.base.rules, special: &special{models: []string{"main", "tool", "idle"}, shares: []share{tc.share}},
 				quote: &quote{pricer: &cents{models: tc.models, rate: money.Dollar / 100}, of: call},
 			}
 			if got := money.USD(e.amount(0, o, &all)); got != tc.want {

@@ -13,101 +13,99 @@ import (
 // inline is how many rules an instance may have before a call needs more memory.
 const inline = 4
 
-// entry is a call that an instance has admitted.
+// entry is a call that an instance has admitted. Each call has one in each instance that it
+// passes, so that what few calls need is apart.
 type entry struct {
 	l       *Limiter
-	rules   []*rule
-	free    bool // the call has to fit in the rules alone that count it beforehand
 	ticket  *store.Ticket
+	rules   []*rule // those of its set, which nobody may change, or its own
 	results []store.Result
-	charged []int64 // by rule, while the call was under way; nil if nothing was
-	quote   *quote  // what it may cost; nil where no dollars are counted
-	watch   watch
-	media   media
-	kind    string   // what the config calls the model's kind
-	models  []string // the normal names of a call that names several
-	shares  []share  // by rule, of such a call
-	idle    []bool   // by rule: nothing is asked of it; nil if of all something is
+	quote   *quote   // what it may cost; nil where no dollars are counted
+	watch   *track   // of its counters; nil where no rule is watched
+	special *special // nil where the call needs nothing of it
+	who     string   // whom operators are told of, unless all callers share the counters
+	named   bool     // the operator has named who
+	free    bool     // the call has to fit in the rules alone that count it beforehand
 	again   bool     // its rules are chosen for the second time
-	// newcomers are its models that are new; nil if none are
-	newcomers *newcomers
 
 	reservation store.Reservation
-	actual      []int64 // by rule, what is settled
-	quoteRoom   *quote  // for the quote; nil where it is to be allocated
+	room        store.Ticket
+	actual      [inline]int64 // room for what is settled, by rule
 }
 
-// newEntry returns an entry with room for n rules, as a rule: it is one piece of memory
-// then.
-func newEntry(l *Limiter, n int) *entry {
-	switch {
+// newEntry returns an entry with room for as many rules as calls have to fit in, as a rule:
+// it is one piece of memory then.
+func newEntry(l *Limiter, set *ruleset) *entry {
+	switch n := len(set.rules); {
+	case len(set.blocks) > 0:
+		var e struct {
+			entry
+			rules   [inline]*rule
+			results [inline]store.Result
+			takes   [inline]store.Take
+			lines   [inline]store.Line
+		}
+		e.entry.rules = e.rules[:0]
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	case n <= 1 && l.dollars:
 		var e struct {
 			entry
-			quote quote
-			room  struct {
-				rules   [1]*rule
-				results [1]store.Result
-				takes   [1]store.Take
-				actual  [1]int64
-			}
+			results [1]store.Result
+			takes   [1]store.Take
+			lines   [1]store.Line
+			quote   quote
 		}
-		e.quoteRoom = &e.quote
-		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+		e.entry.quote = &e.quote
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	case n <= 1:
 		var e struct {
 			entry
-			room struct {
-				rules   [1]*rule
-				results [1]store.Result
-				takes   [1]store.Take
-				actual  [1]int64
-			}
+			results [1]store.Result
+			takes   [1]store.Take
+			lines   [1]store.Line
 		}
-		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	case n == 2:
 		var e struct {
 			entry
-			room struct {
-				rules   [2]*rule
-				results [2]store.Result
-				takes   [2]store.Take
-				actual  [2]int64
-			}
+			results [2]store.Result
+			takes   [2]store.Take
+			lines   [2]store.Line
 		}
-		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	default:
 		var e struct {
 			entry
-			room struct {
-				rules   [inline]*rule
-				results [inline]store.Result
-				takes   [inline]store.Take
-				actual  [inline]int64
-			}
+			results [inline]store.Result
+			takes   [inline]store.Take
+			lines   [inline]store.Line
 		}
-		return e.with(l, e.room.rules[:0], e.room.results[:0], e.room.takes[:0], e.room.actual[:0])
+		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
 	}
 }
 
 // with sets what an entry has room in.
-func (e *entry) with(l *Limiter, rules []*rule, results []store.Result, takes []store.Take, actual []int64) *entry {
-	e.l, e.rules, e.results, e.actual = l, rules, results, actual
+func (e *entry) with(l *Limiter, results []store.Result, takes []store.Take, lines []store.Line) *entry {
+	e.l, e.results = l, results
 	e.reservation.Takes = takes
+	e.room.Lines = lines
+	e.reservation.Room = &e.room
 	return e
 }
 
 // admit has the store take what the call wants of all rules, or of none.
 func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted *entry, f *Refusal, err error) {
-	e := newEntry(l, who.set.usual())
+	e := newEntry(l, who.set)
 	defer func() {
 		if admitted == nil {
 			e.leave(nil, nil)
 		}
 	}()
-	known := l.known || who.consumer == meter.DefaultConsumer
-	entity := store.Entity{Instance: l.id, Consumer: who.consumer}
-	e.reservation.Entity, e.reservation.Known = entity, known
+	res := &e.reservation
+	res.Entity.Instance, res.Entity.Consumer = l.id, who.consumer
+	res.Known = l.known || who.consumer == meter.DefaultConsumer
+	res.Strict = l.config.Mode == Strict
+	res.Lease = l.leases.Lease()
 	if f := e.choose(r, call, who.set); f != nil {
 		return nil, f, nil
 	}
@@ -121,57 +119,51 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	if w.media, f = mediaOf(r, call, e.rules); f != nil {
 		return nil, f, nil
 	}
+	if w.media != (media{}) {
+		e.specially().media = w.media
+	}
 	if l.dollars {
-		w.room = e.quoteRoom
+		w.room = e.quote
 		if w.quote, f = l.quote(call, &w); f != nil {
 			return nil, f, nil
 		}
+		e.quote = w.quote
 	}
-	e.quote, e.media = w.quote, w.media
-	takes := e.takes(call, &w)
+	e.takes(call, &w)
 
-	leases := l.app.Leases()
-	res := &e.reservation
-	*res = store.Reservation{
-		Entity: entity,
-		Known:  known,
-		Strict: l.config.Mode == Strict,
-		Takes:  takes, Lease: leases.Lease(),
-	}
-	fresh := e.newcomers.unasked()
+	fresh := e.newcomers().unasked()
 	if len(who.set.blocks) > 0 && e.refused(!fresh) {
-		return nil, e.refusedAs(call, takes, &w), nil
+		return nil, e.refusedAs(call, &w), nil
 	}
 	if fresh {
 		if err := e.enroll(r.Context()); err != nil {
 			return nil, nil, err
 		}
-		if e.newcomers.sharing() {
+		if e.newcomers().sharing() {
 			e.again = true
 			if f := e.choose(r, call, who.set); f != nil {
 				return nil, f, nil
 			}
-			takes = e.takes(call, &w)
-			res.Takes = takes
+			e.takes(call, &w)
 		}
 	}
-	e.results = slices.Grow(e.results, len(takes))[:len(takes)]
-	start := time.Now()
-	e.ticket, err = l.app.Counters().Reserve(r.Context(), res, e.results)
-	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
+	e.results = slices.Grow(e.results, len(res.Takes))[:len(res.Takes)]
+	start := metrics.Elapsed()
+	e.ticket, err = l.counters.Reserve(r.Context(), res, e.results)
+	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
 	if err != nil {
 		return nil, nil, err
 	}
-	e.look(r, who.consumer)
+	e.look(&who)
 	if e.ticket == nil {
-		return nil, e.refusedAs(call, takes, &w), nil
+		return nil, e.refusedAs(call, &w), nil
 	}
 	if l.shadowed(e) {
 		call.Shadowed(l.id)
 	}
 	for i := range e.ticket.Lines {
 		if e.ticket.Lines[i].Held > 0 {
-			leases.Keep(e.ticket)
+			l.leases.Keep(e.ticket)
 			break
 		}
 	}
@@ -179,7 +171,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 		e.Cancel()
 		return nil, capRequired(), nil
 	}
-	if l.config.Mode == Strict && w.output > 0 && !call.RepeatCap(r, l.upstream()) {
+	if res.Strict && w.output > 0 && !call.RepeatCap(r, l.upstream()) {
 		e.Cancel()
 		return nil, capRequired(), nil
 	}
@@ -192,7 +184,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 // their models.
 func (e *entry) refused(often bool) bool {
 	e.results = slices.Grow(e.results, len(e.rules))[:len(e.rules)]
-	if !store.Refuses(e.l.app.Counters(), &e.reservation, e.results, often) {
+	if !store.Refuses(e.l.counters, &e.reservation, e.results, often) {
 		return false
 	}
 	for i := range e.results {
@@ -204,41 +196,33 @@ func (e *entry) refused(often bool) bool {
 }
 
 // refusedAs is the answer to a call that does not fit.
-func (e *entry) refusedAs(call *meter.Call, takes []store.Take, w *wants) *Refusal {
+func (e *entry) refusedAs(call *meter.Call, w *wants) *Refusal {
 	if e.l.shadowed(e) {
 		call.Shadowed(e.l.id)
 	}
-	return e.l.violated(e, takes, w)
+	return e.l.violated(e, e.reservation.Takes, w)
 }
 
-// takes is what the call wants of the rules that were chosen.
-func (e *entry) takes(call *meter.Call, w *wants) []store.Take {
+// takes puts what the call wants of the rules that were chosen into the reservation.
+func (e *entry) takes(call *meter.Call, w *wants) {
 	takes := e.reservation.Takes[:0]
-	e.free, e.idle = uncounted(call), nil
+	e.free = uncounted(call)
+	if e.special != nil {
+		e.special.idle = nil
+	}
 	for i, ru := range e.rules {
 		switch {
-		case ru.unit.Media() && w.media.of(ru.unit) == 0:
+		case ru.media && w.media.of(ru.unit) == 0:
 			e.idles(i)
-		case !ru.unit.Metered() || !e.free:
+		case !ru.metered || !e.free:
 			takes = append(takes, e.l.take(ru, w))
 			continue
 		}
 		// nothing is wanted; what it reports against expectation is charged
 		takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: true})
 	}
-	return takes
+	e.reservation.Takes = takes
 }
-
-// idles notes that nothing is asked of a rule, so that nothing is said of it either.
-func (e *entry) idles(i int) {
-	if e.idle == nil {
-		e.idle = make([]bool, len(e.rules))
-	}
-	e.idle[i] = true
-}
-
-// asks tells whether the call wants something of a rule that counts media.
-func (e *entry) asks(i int) bool { return i >= len(e.idle) || !e.idle[i] }
 
 // shadowed tells whether a rule that only reports would have refused the call.
 func (l *Limiter) shadowed(e *entry) (would bool) {
@@ -253,7 +237,7 @@ func (l *Limiter) shadowed(e *entry) (would bool) {
 
 // refuses tells whether there is no room under a rule that the call has to fit in.
 func (e *entry) refuses(i int) bool {
-	return e.results[i].Exceeded && (!e.free || !e.rules[i].unit.Metered()) && e.asks(i)
+	return e.results[i].Exceeded && (!e.free || !e.rules[i].metered) && e.asks(i)
 }
 
 // ID implements meter.Entry.
@@ -290,28 +274,29 @@ func (e *entry) quotas(qs []quota) []quota {
 
 // Settle implements meter.Entry.
 func (e *entry) Settle(o *meter.Outcome) {
-	used := o.All()
-	e.end(o, func(i int) int64 {
-		return e.amount(i, o, &used) - e.paid(i)
-	})
+	all := &o.Usage
+	if len(o.Other) > 0 {
+		sum := o.All()
+		all = &sum
+	}
+	actual := e.actual[:0]
+	for i := range e.rules {
+		actual = append(actual, e.amount(i, o, all)-e.paid(i))
+	}
+	e.end(o, actual)
 }
 
 // Cancel implements meter.Entry.
 func (e *entry) Cancel() {
-	e.end(nil, func(int) int64 { return 0 })
+	e.end(nil, append(e.actual[:0], make([]int64, len(e.rules))...))
 }
 
-// end settles the call. o is how it ended, nil if nothing came of it.
-func (e *entry) end(o *meter.Outcome, amount func(i int) int64) {
-	e.watch.track.settle(1)
-	defer e.watch.track.settle(-1)
-	actual := e.actual[:0]
-	for i := range e.rules {
-		actual = append(actual, amount(i))
-	}
+// end settles the call. o is how it ended, nil if nothing came of it; actual is what is
+// charged, by rule.
+func (e *entry) end(o *meter.Outcome, actual []int64) {
+	e.watch.settle(1)
+	defer e.watch.settle(-1)
 	e.leave(o, actual)
-	for i := range e.rules {
-		e.spent(i, actual[i]-e.ticket.Lines[i].Charged)
-	}
-	e.l.app.Leases().Settle(e.ticket, actual)
+	e.spend(o, func(i int) int64 { return actual[i] - e.ticket.Lines[i].Charged })
+	e.l.leases.Settle(e.ticket, actual)
 }

@@ -116,13 +116,14 @@ func newMembership(c *Config, p *plan) membership {
 type caller struct {
 	consumer string
 	set      *ruleset
+	vars     meter.Vars // of the request
 }
 
 // caller finds out who calls, and tells the call which group that is.
-func (l *Limiter) caller(r *http.Request, call *meter.Call) (caller, error) {
-	consumer, err := l.consumer(r)
+func (l *Limiter) caller(r *http.Request, vars meter.Vars, call *meter.Call) (caller, error) {
+	consumer, err := l.consumerBy(r, vars)
 	if err != nil || len(l.membership.byName) == 0 {
-		return caller{consumer, l.ruleset}, err
+		return caller{consumer, l.ruleset, vars}, err
 	}
 	set := l.find(r, consumer)
 	call.Grouped(set.group)
@@ -130,7 +131,7 @@ func (l *Limiter) caller(r *http.Request, call *meter.Call) (caller, error) {
 	c.mu.Lock()
 	c.group = set.group
 	c.mu.Unlock()
-	return caller{consumer, set}, nil
+	return caller{consumer, set, vars}, nil
 }
 
 // find is the rules of a caller: by the config, else by group_key, else by the group of

@@ -124,9 +124,14 @@ var errNoReplacer = errors.New("no placeholders in this context")
 
 // consumer is whose counter a call counts in; empty for the shared one.
 func (l *Limiter) consumer(r *http.Request) (string, error) {
+	return l.consumerBy(r, meter.VarsOf(r))
+}
+
+// consumerBy is consumer for who has the variables of the request already.
+func (l *Limiter) consumerBy(r *http.Request, vars meter.Vars) (string, error) {
 	switch {
 	case l.config.ConsumerBased:
-		if app := meter.Var(r, meter.VarApplication); app != "" {
+		if app := vars.Text(meter.VarApplication); app != "" {
 			return bounded(app), nil
 		}
 		return meter.DefaultConsumer, nil

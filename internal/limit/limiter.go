@@ -47,6 +47,11 @@ type Limiter struct {
 	byDefault  meter.Pricer                 // prices where no handler brings prices; nil but for dollars
 	ahead      atomic.Pointer[llmapp.Ahead] // what stands further in; nil if nobody has looked
 	app        *llmapp.App
+
+	// What the app has for as long as the config runs.
+	meter    *meter.Meter
+	counters store.Counters
+	leases   *store.Leases
 }
 
 // Provision checks a config and makes a limiter of it, known to the llm app. Limits in
@@ -66,6 +71,7 @@ func Provision(ctx caddy.Context, c *Config, k *Kind, p meter.Pricer) (*Limiter,
 		return nil, fmt.Errorf("loading llm app: %w", err)
 	}
 	l.app = mod.(*llmapp.App)
+	l.meter, l.counters, l.leases = l.app.Meter(), l.app.Counters(), l.app.Leases()
 	if err := l.app.Register(l); err != nil {
 		return nil, c.in(directive, err)
 	}
@@ -136,11 +142,12 @@ func instanceID(c *Config, directive string) string {
 
 // ServeHTTP admits a call or refuses it, and charges it when it has ended.
 func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	call := l.app.Meter().Call(r)
+	vars := meter.VarsOf(r)
+	call := l.meter.CallIn(r, vars)
 	if call.Has(l.id) {
 		return call.Serve(w, r, next) // counted already, further out
 	}
-	who, err := l.caller(r, call)
+	who, err := l.caller(r, vars, call)
 	switch {
 	case call.Endpoint.Class == usage.Minting:
 		return l.refuse(w, r, call, notMetered("it hands out credentials of the provider's"))

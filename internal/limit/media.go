@@ -2,6 +2,7 @@ package limit
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -34,20 +35,18 @@ func (m *media) of(u Unit) int64 {
 // mediaOf works out what a call has of what the rules count. It is refused where the
 // length of a recording must be known and is not.
 func mediaOf(r *http.Request, call *meter.Call, rules []*rule) (media, *Refusal) {
-	var images, seconds, audio, video bool // audio and video: those that can refuse
+	if uncounted(call) || !slices.ContainsFunc(rules, func(ru *rule) bool { return ru.media }) {
+		return media{}, nil
+	}
+	var seconds, audio, video bool // audio and video: those that can refuse
 	for _, ru := range rules {
 		switch ru.unit {
-		case Images:
-			images = true
 		case AudioSeconds:
 			seconds, audio = true, audio || !ru.shadow
 		case VideoSeconds:
 			seconds, video = true, video || !ru.shadow
 		default:
 		}
-	}
-	if !images && !seconds || uncounted(call) {
-		return media{}, nil
 	}
 	q := call.Request
 	m := media{images: int64(q.Images), generated: q.GeneratedImages, audio: q.AudioMillis, video: q.VideoMillis}

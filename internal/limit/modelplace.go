@@ -64,17 +64,18 @@ type newcomer struct {
 
 // come returns the entry's newcomers, for one to be added.
 func (e *entry) come(c *acquaintance) *newcomers {
-	if e.newcomers == nil {
-		e.newcomers = &newcomers{c: c}
+	s := e.specially()
+	if s.newcomers == nil {
+		s.newcomers = &newcomers{c: c}
 	}
-	return e.newcomers
+	return s.newcomers
 }
 
 // acquaintance is what this process has seen of the entity. A call has the same from its
 // first model that is new to its end, also if the entity is forgotten meanwhile.
 func (e *entry) acquaintance() *acquaintance {
-	if e.newcomers != nil {
-		return e.newcomers.c
+	if nc := e.newcomers(); nc != nil {
+		return nc.c
 	}
 	return acquainted.of(e.reservation.Entity)
 }
@@ -112,17 +113,17 @@ type registrar struct {
 }
 
 func (e *entry) registrar() *registrar {
-	return e.registrarOf(e.l.app.Counters(), e.l.app.Leases())
+	return e.registrarOf(e.l.counters, e.l.leases)
 }
 
 // registrarOf is the registrar of a call that has newcomers.
 func (e *entry) registrarOf(counters store.Counters, leases *store.Leases) *registrar {
-	return &registrar{counters, leases, e.reservation.Entity, e.reservation.Known, e.newcomers.c}
+	return &registrar{counters, leases, e.reservation.Entity, e.reservation.Known, e.newcomers().c}
 }
 
 // enroll has the store say which of a call's models have counters of their own.
 func (e *entry) enroll(ctx context.Context) error {
-	nc := e.newcomers
+	nc := e.newcomers()
 	met, err := e.registrar().enroll(ctx, nc.fresh)
 	nc.named, nc.fresh = append(nc.named, met...), nil
 	return err
@@ -184,9 +185,9 @@ func (g *registrar) ask(ctx context.Context, names []string) (*store.Ticket, []s
 func (g *registrar) reserve(ctx context.Context, takes []store.Take) (*store.Ticket, []store.Result, error) {
 	res := store.Reservation{Entity: g.of, Known: g.known, Lease: g.leases.Lease(), Takes: takes}
 	results := make([]store.Result, len(takes))
-	start := time.Now()
+	start := metrics.Elapsed()
 	t, err := g.counters.Reserve(ctx, &res, results)
-	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
+	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
 	return t, results, err
 }
 
@@ -282,11 +283,12 @@ func (ru *rule) owned(model string) bool {
 // leave ends the call's part in the places of its models. actual is what is settled, by
 // rule; o is how the call ended, nil if nothing came of it.
 func (e *entry) leave(o *meter.Outcome, actual []int64) {
-	if e.newcomers == nil {
+	nc := e.newcomers()
+	if nc == nil {
 		return
 	}
 	g := e.registrar()
-	for _, n := range e.newcomers.named {
+	for _, n := range nc.named {
 		if n.place == nil {
 			continue
 		}
@@ -294,7 +296,7 @@ func (e *entry) leave(o *meter.Outcome, actual []int64) {
 			go g.charge(n.model, n.place) // it may take a while, and the client is not to wait
 		}
 	}
-	e.newcomers = nil
+	e.special.newcomers = nil
 }
 
 // keeps tells whether a model keeps its place after the call, as leave is told of it.
@@ -307,7 +309,8 @@ func (e *entry) keeps(model string, o *meter.Outcome, actual []int64) bool {
 	if o == nil || o.Status < http.StatusOK || o.Status >= http.StatusMultipleChoices {
 		return false
 	}
-	asked := len(e.models) == 0 || bounded(e.models[0]) == model // the only one, or the first
+	models := e.models()
+	asked := len(models) == 0 || bounded(models[0]) == model // the only one, or the first
 	return asked || bounded(modelname.Normal(o.ServedModel)) == model
 }
 

@@ -18,7 +18,7 @@ func eachApart(t *testing.T) *Limiter {
 
 // newcomersOf is the entry of a call of an entity whose rules are to be chosen.
 func newcomersOf(l *Limiter, of store.Entity) *entry {
-	e := newEntry(l, l.plan.base.usual())
+	e := newEntry(l, l.plan.base)
 	e.reservation.Entity = of
 	return e
 }
@@ -86,22 +86,22 @@ func TestWhatIsKnownOfAModelHoldsForTheCall(t *testing.T) {
 				t.Fatalf("got %q for a model that is new", got)
 			}
 			g := f.replica()
-			g.c = e.newcomers.c
-			met, err := g.enroll(t.Context(), e.newcomers.fresh)
+			g.c = e.newcomers().c
+			met, err := g.enroll(t.Context(), e.newcomers().fresh)
 			if err != nil {
 				t.Fatal(err)
 			}
 			tc.between(c)
-			e.newcomers.named, e.newcomers.fresh = append(e.newcomers.named, met...), nil
-			if !e.newcomers.sharing() {
+			e.newcomers().named, e.newcomers().fresh = append(e.newcomers().named, met...), nil
+			if !e.newcomers().sharing() {
 				t.Fatal("the model that is new has got a place")
 			}
 			e.again = true
 			if got := counted(t, e, "real", "new"); !slices.Equal(got, tc.want) {
 				t.Errorf("the call counts in %q, want %q", got, tc.want)
 			}
-			if e.newcomers.unasked() {
-				t.Errorf("%q are to be asked for, and nobody does", e.newcomers.fresh)
+			if e.newcomers().unasked() {
+				t.Errorf("%q are to be asked for, and nobody does", e.newcomers().fresh)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestAModelThatIsNamedTwiceIsAskedForOnce(t *testing.T) {
 	if got := counted(t, e, "new", "NEW", "openai/new"); !slices.Equal(got, []string{"=new"}) {
 		t.Errorf("the call counts in %q", got)
 	}
-	if got := e.newcomers.fresh; !slices.Equal(got, []string{"new"}) {
+	if got := e.newcomers().fresh; !slices.Equal(got, []string{"new"}) {
 		t.Errorf("%q are to be asked for", got)
 	}
 }
@@ -125,7 +125,7 @@ func TestACallLeavesThePlacesThatItCameInto(t *testing.T) {
 	of := store.Entity{Instance: "leaves"}
 	e := newcomersOf(l, of)
 	counted(t, e, "new")
-	was := e.newcomers.c
+	was := e.newcomers().c
 	for i := range 2*tracksMost + 1 {
 		acquainted.of(store.Entity{Instance: "crowd", Consumer: fmt.Sprint(i)})
 	}
@@ -134,7 +134,7 @@ func TestACallLeavesThePlacesThatItCameInto(t *testing.T) {
 	}
 	other := newcomersOf(l, of)
 	counted(t, other, "newer")
-	if other.newcomers.c == was || e.registrarOf(f.counters, f.leases).c != was || e.acquaintance() != was {
+	if other.newcomers().c == was || e.registrarOf(f.counters, f.leases).c != was || e.acquaintance() != was {
 		t.Error("a call is to leave places of another's")
 	}
 }

@@ -60,10 +60,10 @@ func (e *entry) slot(normal, exact string) slot {
 		return slot{other: true} // of calls that name no model
 	}
 	name := unique.Make(bounded(normal)).Value() // which must not keep a request alive
-	if n := e.newcomers.find(name); n != nil {
+	if n := e.newcomers().find(name); n != nil {
 		return slot{model: name, other: !n.own}
 	}
-	if e.newcomers.asks(name) {
+	if e.newcomers().asks(name) {
 		return slot{model: name}
 	}
 	c := e.acquaintance()
@@ -73,7 +73,7 @@ func (e *entry) slot(normal, exact string) slot {
 		nc.fresh = append(nc.fresh, name)
 		return slot{model: name}
 	}
-	if p != nil || len(e.models) > 0 {
+	if p != nil || len(e.models()) > 0 {
 		nc := e.come(c)
 		nc.named = append(nc.named, newcomer{model: name, own: own, place: p})
 	}
@@ -104,6 +104,7 @@ func (b *block) rulesFor(s slot) []*rule {
 			counter.ID += "=" + s.model
 		}
 		own.store = &counter
+		own.share()
 		rules[i] = &own
 	}
 	return rules

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -19,7 +18,7 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 	takes := make([]store.Take, 0, len(e.rules))
 	at := make([]int, 0, len(e.rules)) // which rule each take is of
 	for i, ru := range e.rules {
-		if ru.unit.Metered() {
+		if ru.metered {
 			takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, IgnoreHeld: true, Shadow: true})
 			at = append(at, i)
 		}
@@ -27,41 +26,34 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 	if len(takes) == 0 {
 		return false
 	}
-	leases := e.l.app.Leases()
+	leases := e.l.leases
 	res := store.Reservation{Entity: e.ticket.Entity, Known: true, Takes: takes, Lease: leases.Lease()}
 	results := make([]store.Result, len(takes))
-	start := time.Now()
-	ticket, err := e.l.app.Counters().Reserve(context.Background(), &res, results)
-	metrics.Process.StoreOp(metrics.Reserve, time.Since(start), err)
+	start := metrics.Elapsed()
+	ticket, err := e.l.counters.Reserve(context.Background(), &res, results)
+	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
 	if err != nil || ticket == nil {
 		e.l.often.log(e.l.logger, zap.ErrorLevel, "charging a call under way; its end is to charge it", e.l.id, err)
 		return false
 	}
-	if e.charged == nil {
-		e.charged = make([]int64, len(e.rules))
+	s := e.specially()
+	if s.charged == nil {
+		s.charged = make([]int64, len(e.rules))
 	}
-	e.watch.track.settle(1)
-	defer e.watch.track.settle(-1)
-	actual := make([]int64, len(takes))
+	actual, more := make([]int64, len(takes)), make([]int64, len(e.rules))
 	for k, i := range at {
-		amount := max(e.charged[i], e.amount(i, o, &used))
-		actual[k] = amount - e.charged[i]
-		e.charged[i] = amount
-		e.spent(i, actual[k])
+		amount := max(s.charged[i], e.amount(i, o, &used))
+		actual[k], more[i] = amount-s.charged[i], amount-s.charged[i]
+		s.charged[i] = amount
 		if !e.rules[i].shadow && results[k].Used >= results[k].Limit-actual[k] {
 			exhausted = true
 		}
 	}
+	e.watch.settle(1)
+	defer e.watch.settle(-1)
+	e.spend(o, func(i int) int64 { return more[i] })
 	leases.Settle(ticket, actual)
 	return exhausted
-}
-
-// paid is what has been charged of a rule while the call was under way.
-func (e *entry) paid(i int) int64 {
-	if e.charged == nil {
-		return 0
-	}
-	return e.charged[i]
 }
 
 // Interface guard

@@ -13,15 +13,6 @@ type ruleset struct {
 	blocks []*block
 }
 
-// usual is how many rules a call has to fit in, as a rule: those of one block are as many
-// as are usual.
-func (s *ruleset) usual() int {
-	if len(s.blocks) > 0 {
-		return len(s.rules) + inline
-	}
-	return len(s.rules)
-}
-
 // plan is all rules of a config.
 type plan struct {
 	base   *ruleset

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -29,9 +30,11 @@ const (
 
 // watched tells whether lines of the rule are told of. A token bucket is there to be
 // used up, and what only reports refuses nobody.
-func (r *rule) watched() bool {
-	k := r.store.Window.Kind()
-	return !r.shadow && r.length >= thresholdWindow && k != store.KindNone && k != store.KindBucket
+func (r *rule) watched() bool { return r.telling && !r.shadow }
+
+// tellsOf tells whether lines of a limit in the window are told of.
+func tellsOf(w *store.Window) bool {
+	return w.Length() >= thresholdWindow && w.Kind() != store.KindNone && w.Kind() != store.KindBucket
 }
 
 // mark is what this replica knows of a counter.
@@ -39,8 +42,10 @@ type mark struct {
 	rule      string // its ID
 	window    int64  // when it began, in Unix milliseconds; 0 for one that slides
 	limit     int64
-	seen, own int64 // what was used when it was last looked at, and charged here since
-	ours      bool  // something was charged here that seen may not include
+	lines     [len(percents)]int64 // the percents of it
+	bottom    int64                // see rearm
+	seen, own int64                // what was used when it was last looked at, and charged here since
+	ours      bool                 // something was charged here that seen may not include
 	said      [len(percents)]bool
 }
 
@@ -54,7 +59,7 @@ func (m *mark) look(window, used, limit int64, settling bool) (percent int64) {
 	m.enter(window)
 	if limit != m.limit {
 		// another limit has other lines; those passed already are no news
-		m.limit, m.said = limit, [len(percents)]bool{}
+		m.draw(limit)
 		m.cross(m.seen)
 	}
 	percent = m.cross(used)
@@ -75,19 +80,28 @@ func (m *mark) charge(amount int64) (percent int64) {
 // enter begins another window, if it is one.
 func (m *mark) enter(window int64) {
 	if window > m.window {
-		*m = mark{rule: m.rule, window: window, limit: m.limit}
+		*m = mark{rule: m.rule, window: window, limit: m.limit, lines: m.lines, bottom: m.bottom}
 	}
+}
+
+// draw puts the lines where they are of a limit.
+func (m *mark) draw(limit int64) {
+	m.limit, m.said = limit, [len(percents)]bool{}
+	for i, p := range percents {
+		m.lines[i] = part(limit, p)
+	}
+	m.bottom = part(limit, rearm)
 }
 
 // cross notes the lines up to an amount, and returns the highest that is new.
 func (m *mark) cross(amount int64) (percent int64) {
-	if m.window == 0 && amount < part(m.limit, rearm) {
+	if m.window == 0 && amount < m.bottom {
 		m.said = [len(percents)]bool{}
 	}
-	for i, p := range percents {
-		if !m.said[i] && amount >= part(m.limit, p) {
+	for i, line := range m.lines {
+		if amount >= line && !m.said[i] {
 			m.said[i] = true
-			percent = p
+			percent = percents[i]
 		}
 	}
 	return percent
@@ -100,20 +114,18 @@ func part(limit, percent int64) int64 {
 
 // track is what is known of the counters of an entity.
 type track struct {
-	mu       sync.Mutex
-	marks    []mark
-	settling int // calls whose charges are on their way to the store
+	settling atomic.Int64 // calls whose charges are on their way to the store
+
+	mu    sync.Mutex
+	marks []mark
 }
 
 // settle notes that n more calls have charges on their way; fewer if it is negative. A
 // nil track notes nothing.
-func (t *track) settle(n int) {
-	if t == nil {
-		return
+func (t *track) settle(n int64) {
+	if t != nil {
+		t.settling.Add(n)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.settling += n
 }
 
 // mark returns that of a rule; guess is where it probably stands. The lock must be
@@ -130,7 +142,8 @@ func (t *track) mark(ru *rule, guess int, window, used, limit int64) *mark {
 	if len(t.marks) >= marksMost {
 		t.marks = t.marks[:0] // of rules that no config has any more
 	}
-	m := mark{rule: ru.store.ID, window: window, limit: limit, seen: used}
+	m := mark{rule: ru.store.ID, window: window, seen: used}
+	m.draw(limit)
 	m.cross(used)
 	t.marks = append(t.marks, m)
 	return &t.marks[len(t.marks)-1]

@@ -19,7 +19,7 @@ func (rp *replica) rule() *rule { return &rule{store: &store.Rule{ID: "tokens pe
 
 // admit is a call that is admitted, or refused, when so much is used.
 func (rp *replica) admit(window, used, limit int64) int64 {
-	return rp.mark(rp.rule(), 0, window, used, limit).look(window, used, limit, rp.settling > 0)
+	return rp.mark(rp.rule(), 0, window, used, limit).look(window, used, limit, rp.settling.Load() > 0)
 }
 
 // settle is the end of a call.

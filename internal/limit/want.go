@@ -54,8 +54,8 @@ func (l *Limiter) want(call *meter.Call, rules []*rule) (wants, *Refusal) {
 	w, metered, output := wants{reports: true}, false, false
 	for _, ru := range rules {
 		w.reports = w.reports && ru.shadow
-		metered = metered || ru.unit.Metered()
-		output = output || ru.unit.Metered() && ru.unit != InputTokens
+		metered = metered || ru.metered
+		output = output || ru.metered && ru.unit != InputTokens
 	}
 	if !metered || uncounted(call) || l.config.Mode == ChargeAfter {
 		return w, nil

@@ -1,7 +1,7 @@
 package limit
 
 import (
-	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,7 +10,6 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
-	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // The events that limiters emit.
@@ -19,21 +18,34 @@ const (
 	eventThreshold = "llm.threshold"
 )
 
-// watch is how an entry follows its counters.
-type watch struct {
-	track    *track // nil where no rule is watched
-	consumer string // the entity's
-	who      metrics.Consumer
+// news is what operators are to be told of a rule.
+type news struct {
+	rule          int
+	percent, used int64
 }
 
 // look compares the counters with what was known of them, once the store has decided.
-func (e *entry) look(r *http.Request, consumer string) {
+func (e *entry) look(who *caller) {
+	if !slices.ContainsFunc(e.rules, (*rule).watched) {
+		return
+	}
+	e.watch = tracked.of(e.reservation.Entity)
+	if !e.l.shared {
+		c := who.vars.Consumer()
+		e.who, e.named = c.Name, c.Named
+	}
+	e.tell(e.compare())
+}
+
+// compare is what look finds.
+func (e *entry) compare() (found []news) {
+	t := e.watch
+	settling := t.settling.Load() > 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i, ru := range e.rules {
 		if !ru.watched() {
 			continue
-		}
-		if e.watch.track == nil {
-			e.watch = watch{tracked.of(store.Entity{Instance: e.l.id, Consumer: consumer}), consumer, meter.Consumer(r)}
 		}
 		res := &e.results[i]
 		var charged int64
@@ -41,56 +53,75 @@ func (e *entry) look(r *http.Request, consumer string) {
 			charged = e.ticket.Lines[i].Charged
 		}
 		var window int64
-		if ru.store.Window.Kind() != store.KindRolling {
+		if !ru.slides() {
 			window = res.WindowStart.UnixMilli()
 		}
-
-		t := e.watch.track
-		t.mu.Lock()
 		m := t.mark(ru, i, window, res.Used-charged, res.Limit)
-		percent := m.look(window, res.Used-charged, res.Limit, t.settling > 0)
+		percent := m.look(window, res.Used-charged, res.Limit, settling)
 		percent = max(percent, m.charge(charged))
-		t.mu.Unlock()
-		e.tell(i, percent, res.Used)
+		if percent > 0 {
+			found = append(found, news{i, percent, res.Used})
+		}
+	}
+	return found
+}
+
+// spend notes what is charged to each rule beyond what the admission did. The track must
+// have noted that the charge is on its way. o is how the call ended, or what it has used so
+// far; nil if nothing came of it.
+func (e *entry) spend(o *meter.Outcome, amount func(i int) int64) {
+	if e.watch != nil {
+		e.tell(e.charge(o, amount))
 	}
 }
 
-// spent notes what is charged to a rule beyond what the admission did. The track must
-// have noted that the charge is on its way.
-func (e *entry) spent(i int, amount int64) {
-	if e.watch.track == nil || !e.rules[i].watched() || amount == 0 {
-		return
-	}
-	ru, t := e.rules[i], e.watch.track
-	var window int64
-	if ru.store.Window.Kind() != store.KindRolling {
-		window, _ = ru.store.Window.Span(time.Now().UnixMilli()) // the call may have outlasted its own
-	}
+// charge is what spend finds.
+func (e *entry) charge(o *meter.Outcome, amount func(i int) int64) (found []news) {
+	t := e.watch
 	t.mu.Lock()
-	m := t.mark(ru, i, window, e.results[i].Used, e.results[i].Limit)
-	m.enter(window)
-	percent := m.charge(amount)
-	used := m.seen + m.own
-	t.mu.Unlock()
-	e.tell(i, percent, used)
+	defer t.mu.Unlock()
+	for i, ru := range e.rules {
+		if !ru.watched() {
+			continue
+		}
+		n := amount(i)
+		if n == 0 {
+			continue
+		}
+		var window int64
+		if !ru.slides() {
+			window, _ = ru.store.Window.Span(o.Now().UnixMilli()) // the call may have outlasted its own
+		}
+		m := t.mark(ru, i, window, e.results[i].Used, e.results[i].Limit)
+		m.enter(window)
+		if percent := m.charge(n); percent > 0 {
+			found = append(found, news{i, percent, m.seen + m.own})
+		}
+	}
+	return found
 }
 
-// tell tells operators that a share of a limit is used; 0 percent is nothing to tell.
-func (e *entry) tell(i int, percent, used int64) {
-	if percent == 0 {
-		return
+// tell tells operators what was found.
+func (e *entry) tell(found []news) {
+	for _, n := range found {
+		e.tellOf(n.rule, n.percent, n.used)
 	}
+}
+
+// tellOf tells operators that a share of a limit is used.
+func (e *entry) tellOf(i int, percent, used int64) {
 	ru, res := e.rules[i], &e.results[i]
-	who := &e.watch.who
-	if e.l.shared {
-		who = nil
+	var who *metrics.Consumer
+	if !e.l.shared {
+		who = &metrics.Consumer{Name: e.who, Named: e.named}
 	}
+	consumer := e.reservation.Entity.Consumer
 	metrics.Process.Threshold(who, e.l.id, ru.words, int(percent))
 	if c := e.l.logger.Check(zap.InfoLevel, "a limit is used up or nearly so"); c != nil {
-		c.Write(zap.String("instance", e.l.id), zap.String("rule", ru.words), zap.String("model", ru.model), zap.String("consumer", e.watch.consumer), zap.Int64("percent", percent))
+		c.Write(zap.String("instance", e.l.id), zap.String("rule", ru.words), zap.String("model", ru.model), zap.String("consumer", consumer), zap.Int64("percent", percent))
 	}
 	data := map[string]any{
-		"instance": e.l.id, "rule": ru.words, "unit": string(ru.unit), "consumer": e.watch.consumer,
+		"instance": e.l.id, "rule": ru.words, "unit": string(ru.unit), "consumer": consumer,
 		"percent": percent, "used": amountOf(ru.unit, used), "limit": amountOf(ru.unit, res.Limit),
 	}
 	if ru.model != "" {

@@ -22,11 +22,24 @@ const (
 // DefaultConsumer is what a call counts under that has no application.
 const DefaultConsumer = "default"
 
-// Var returns a variable that is a string, or the empty string.
-func Var(r *http.Request, name string) string {
-	s, _ := caddyhttp.GetVar(r.Context(), name).(string)
+// Vars are the variables of a request.
+type Vars map[string]any
+
+// VarsOf returns the variables of a request, nil outside of Caddy. They are looked for
+// through all of its contexts, so that who wants several should ask once.
+func VarsOf(r *http.Request) Vars {
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	return vars
+}
+
+// Text returns a variable that is a string, or the empty string.
+func (v Vars) Text(name string) string {
+	s, _ := v[name].(string)
 	return s
 }
+
+// Var returns a variable of a request that is a string, or the empty string.
+func Var(r *http.Request, name string) string { return VarsOf(r).Text(name) }
 
 // logEntry is the object `llm` of the access log.
 type logEntry struct {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -98,8 +97,11 @@ const callVar = "llm.call"
 
 // Call returns the call that a request belongs to. Each pass through a route has
 // one: where an error route takes over after the first has ended, it begins anew.
-func (m *Meter) Call(r *http.Request) *Call {
-	before, ok := caddyhttp.GetVar(r.Context(), callVar).(*Call)
+func (m *Meter) Call(r *http.Request) *Call { return m.CallIn(r, VarsOf(r)) }
+
+// CallIn is Call for who has the variables of the request already.
+func (m *Meter) CallIn(r *http.Request, vars Vars) *Call {
+	before, ok := vars[callVar].(*Call)
 	if ok && !before.ended {
 		return before
 	}
@@ -117,7 +119,9 @@ func (m *Meter) Call(r *http.Request) *Call {
 	if ok {
 		c.sent, c.lent, c.encoding, c.put, c.window = before.sent, before.lent, before.encoding, before.put, before.window
 	}
-	caddyhttp.SetVar(r.Context(), callVar, c)
+	if vars != nil {
+		vars[callVar] = c
+	}
 	return c
 }
 

@@ -16,8 +16,11 @@ func (m *Meter) BodyBytes() int64 { return m.bodies.used.Load() }
 
 // Consumer is who calls, as metrics tell callers apart. Only keys say it for sure:
 // whatever else sets an application may have it from the client.
-func Consumer(r *http.Request) metrics.Consumer {
-	return metrics.Consumer{Name: Var(r, VarApplication), Named: Var(r, VarKeyID) != ""}
+func Consumer(r *http.Request) metrics.Consumer { return VarsOf(r).Consumer() }
+
+// Consumer is that of the request whose variables these are.
+func (v Vars) Consumer() metrics.Consumer {
+	return metrics.Consumer{Name: v.Text(VarApplication), Named: v.Text(VarKeyID) != ""}
 }
 
 // expectation is what a call was expected to use, in tokens.

@@ -3,6 +3,7 @@ package meter
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -44,6 +45,18 @@ type Outcome struct {
 	Status int
 
 	told told
+	now  time.Time // zero until somebody asks
+}
+
+// Now is the time at which the call is settled, the same for all that ask.
+func (o *Outcome) Now() time.Time {
+	if o == nil {
+		return time.Now()
+	}
+	if o.now.IsZero() {
+		o.now = time.Now()
+	}
+	return o.now
 }
 
 // told is what an answer said, before anything was estimated, in tokens.

@@ -137,9 +137,12 @@ func (s *reqScanner) count(name string, endless bool) (n int64, set, ok bool) {
 	return 0, false, false
 }
 
+// reqRoomyDigits is how many digits every count has room for.
+const reqRoomyDigits = 15
+
 // reqFewDigits reads what nearly all numbers are.
 func reqFewDigits(lit []byte) (n int64, ok bool) {
-	if len(lit) > maxDigits {
+	if len(lit) > reqRoomyDigits {
 		return 0, false
 	}
 	for _, c := range lit {

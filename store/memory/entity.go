@@ -45,20 +45,16 @@ type holds struct {
 
 // ticket is an admitted call. The store never uses one again, since Settle may
 // come at any time, after all else was dropped.
-type ticket struct {
-	store.Ticket
-	hash     uint64
-	deadline int64
-	place    int // in the heap of its entity's holds, -1 if lapsed or settled
-	settled  bool
-	few      [4]store.Line // room for the lines of most calls
-}
+//
+// It is marked with the hash of its entity and its place in the heap of that one's holds,
+// which is -1 if it has lapsed or is settled.
+type ticket store.Ticket
 
 func (e *entity) due() int64   { return e.expires }
 func (e *entity) moved(to int) { e.place = int32(to) }
 
-func (t *ticket) due() int64   { return t.deadline }
-func (t *ticket) moved(to int) { t.place = to }
+func (t *ticket) due() int64   { return t.Deadline }
+func (t *ticket) moved(to int) { t.Mark.Place = int32(to) }
 
 // is tells whether the entity is the one of that name.
 func (e *entity) is(name store.Entity) bool {
@@ -174,12 +170,12 @@ func (e *entity) release(t *ticket) {
 			e.holds.amounts[j] = max(0, e.holds.amounts[j]-l.Held)
 		}
 	}
-	e.holds.tickets.remove(t.place)
+	e.holds.tickets.remove(int(t.Mark.Place))
 }
 
 // lapse releases what is held by tickets whose deadline has passed.
 func (e *entity) lapse(now int64) {
-	for e.holds != nil && len(e.holds.tickets) > 0 && e.holds.tickets[0].deadline <= now {
+	for e.holds != nil && len(e.holds.tickets) > 0 && e.holds.tickets[0].Deadline <= now {
 		e.release(e.holds.tickets[0])
 	}
 }
@@ -195,7 +191,7 @@ func (e *entity) end(now int64) int64 {
 		end = max(end, c.Idle(&r, now))
 	}
 	if e.holds != nil && len(e.holds.tickets) > 0 {
-		end = max(end, e.holds.tickets[0].deadline)
+		end = max(end, e.holds.tickets[0].Deadline)
 	}
 	return end
 }

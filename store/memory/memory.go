@@ -178,7 +178,7 @@ func (s *Store) reserve(sh *shard, hash uint64, r *store.Reservation, results []
 	if e.expires == math.MaxInt64 {
 		sh.settled(e, now)
 	}
-	return &t.Ticket, true
+	return (*store.Ticket)(t), true
 }
 
 // Settle implements store.Counters.
@@ -187,24 +187,24 @@ func (s *Store) Settle(t *store.Ticket, actual []int64) {
 	if !ok {
 		return
 	}
-	sh := &s.shards[k.hash>>(64-shardBits)]
+	sh := &s.shards[k.Mark.Hash>>(64-shardBits)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if k.settled {
+	if k.Mark.Settled {
 		return
 	}
-	k.settled = true
+	k.Mark.Settled = true
 	now := s.now().UnixMilli()
 
-	e := sh.find(k.hash, k.Entity)
+	e := sh.find(k.Mark.Hash, k.Entity)
 	if e == nil {
 		// The ticket has lapsed and all else is over. What it cost still counts,
 		// whether there is room or not.
 		s.count.Add(1)
-		e = sh.insert(k.hash, k.Entity, len(k.Lines))
+		e = sh.insert(k.Mark.Hash, k.Entity, len(k.Lines))
 	}
 	e.lapse(now)
-	if k.place >= 0 {
+	if k.Mark.Place >= 0 {
 		e.release(k)
 	}
 	for i := range k.Lines {
@@ -233,23 +233,22 @@ func (s *Store) Renew(_ context.Context, tickets []*store.Ticket, lease time.Dur
 }
 
 func (s *Store) renew(k *ticket, lease time.Duration) {
-	sh := &s.shards[k.hash>>(64-shardBits)]
+	sh := &s.shards[k.Mark.Hash>>(64-shardBits)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if k.settled {
+	if k.Mark.Settled {
 		return
 	}
 	now := s.now().UnixMilli()
-	e := sh.find(k.hash, k.Entity)
+	e := sh.find(k.Mark.Hash, k.Entity)
 	if e == nil {
 		s.count.Add(1)
-		e = sh.insert(k.hash, k.Entity, len(k.Lines))
+		e = sh.insert(k.Mark.Hash, k.Entity, len(k.Lines))
 	}
 	e.lapse(now)
-	k.deadline = now + counter.CeilMilli(lease)
-	k.Deadline = time.UnixMilli(k.deadline)
-	if k.place >= 0 {
-		e.holds.tickets.fix(k.place)
+	k.Deadline = now + counter.CeilMilli(lease)
+	if k.Mark.Place >= 0 {
+		e.holds.tickets.fix(int(k.Mark.Place))
 	} else {
 		sh.open(e)
 		e.take(k, now)

@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"time"
-
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
@@ -31,24 +29,31 @@ func commit(e *entity, t *store.Take, i int, now int64, res *store.Result, l *st
 	if charge > 0 {
 		c.Charge(t.Rule, charge)
 		l.Charged, l.ChargedIn = charge, c.ChargedIn(t.Rule)
+		counter.Fill(res, &c.State, t.Rule, now)
 	}
 	if got > 0 {
 		e.hold(j, got)
 		l.Held, res.Got = got, got
+		res.Held = e.held(j)
 	}
-	res.Held = e.held(j)
-	counter.Fill(res, &c.State, t.Rule, now)
 }
 
+// newTicket returns the ticket of a call, where there is room for it.
 func newTicket(r *store.Reservation, hash uint64, now int64) *ticket {
-	t := &ticket{hash: hash, place: -1, deadline: now + counter.CeilMilli(r.Lease)}
-	t.Entity = r.Entity
-	t.Deadline = time.UnixMilli(t.deadline)
-	t.Private = t
-	if n := len(r.Takes); n <= len(t.few) {
-		t.Lines = t.few[:n:n]
-	} else {
+	n := len(r.Takes)
+	t := (*ticket)(r.Room)
+	if t == nil {
+		alone := new(struct {
+			ticket
+			few [4]store.Line // room for the lines of most calls
+		})
+		t, alone.Lines = &alone.ticket, alone.few[:0]
+	}
+	if cap(t.Lines) < n {
 		t.Lines = make([]store.Line, n)
 	}
+	t.Lines = t.Lines[:n:n]
+	t.Entity, t.Private = r.Entity, t
+	t.Deadline, t.Mark = now+counter.CeilMilli(r.Lease), store.Mark{Hash: hash, Place: -1}
 	return t
 }

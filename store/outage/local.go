@@ -59,7 +59,7 @@ func (c *Counters) reserveHere(ctx context.Context, r *store.Reservation, result
 // allow admits a call whatever the limits. It holds nothing.
 func (c *Counters) allow(r *store.Reservation, results []store.Result) *store.Ticket {
 	now := c.now()
-	t := &ticket{Ticket: store.Ticket{Entity: r.Entity, Deadline: now.Add(r.Lease), Lines: make([]store.Line, len(r.Takes))}, at: now}
+	t := &ticket{Ticket: store.Ticket{Entity: r.Entity, Deadline: now.Add(r.Lease).UnixMilli(), Lines: make([]store.Line, len(r.Takes))}, at: now}
 	t.Private = t
 	sh := c.seen.shard(r.Entity)
 	sh.mu.Lock()

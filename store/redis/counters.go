@@ -17,7 +17,7 @@ func (s *Store) Reserve(ctx context.Context, r *store.Reservation, results []sto
 	}
 	if len(r.Takes) == 0 {
 		t := &ticket{}
-		t.Entity, t.Deadline, t.Private = r.Entity, s.now().Add(r.Lease), t
+		t.Entity, t.Deadline, t.Private = r.Entity, s.now().Add(r.Lease).UnixMilli(), t
 		return &t.Ticket, nil
 	}
 	sh := s.shard(r.Entity)
@@ -194,7 +194,7 @@ func (s *Store) showDeadline(k *ticket) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if !k.settled {
-		k.Deadline = time.UnixMilli(k.deadline)
+		k.Deadline = k.deadline
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
@@ -42,7 +41,7 @@ func (s *Store) decided(q *queue, c *call, r *outcome) {
 // admit makes the ticket of a call, and its results if anybody waits for them.
 func (s *Store) admit(e store.Entity, c *call, r *outcome) *ticket {
 	t := &ticket{deadline: s.deadline(r.then, c.lease)}
-	t.Entity, t.Deadline, t.Private = e, time.UnixMilli(t.deadline), t
+	t.Entity, t.Deadline, t.Private = e, t.deadline, t
 	if n := len(c.takes); n <= len(t.few) {
 		t.Lines = t.few[:n:n]
 	} else {

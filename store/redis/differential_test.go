@@ -123,8 +123,8 @@ func (tw *twins) reserve(t *rapid.T) {
 			t.Fatalf("line %+v in the process, %+v in Redis", k[0].Lines[i], k[1].Lines[i])
 		}
 	}
-	if !k[0].Deadline.Equal(k[1].Deadline) {
-		t.Fatalf("deadline %s in the process, %s in Redis", k[0].Deadline, k[1].Deadline)
+	if k[0].Deadline != k[1].Deadline {
+		t.Fatalf("deadline %d in the process, %d in Redis", k[0].Deadline, k[1].Deadline)
 	}
 	tw.tickets = append(tw.tickets, k)
 }

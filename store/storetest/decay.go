@@ -110,8 +110,8 @@ func testLapse(f *fixture) {
 	leases := []time.Duration{long, short, long, short, 15 * time.Second}
 	for i, d := range leases {
 		k, _ := reserve(f, f.store, store.Reservation{Entity: e, Lease: d, Takes: []store.Take{hold(r, 1000, int64(10+i)), hold(calls, 9, 1)}})
-		if !k.Deadline.Equal(f.clock.now().Add(d)) {
-			f.Errorf("a lease of %s ends in %s", d, k.Deadline.Sub(f.clock.now()))
+		if end := time.UnixMilli(k.Deadline); !end.Equal(f.clock.now().Add(d)) {
+			f.Errorf("a lease of %s ends in %s", d, end.Sub(f.clock.now()))
 		}
 	}
 	for _, tt := range []struct{ step, held, calls int64 }{
@@ -150,8 +150,8 @@ func testRenew(f *fixture) {
 	for range 5 {
 		f.clock.step(d - time.Millisecond)
 		f.renew(d, k)
-		if !k.Deadline.Equal(f.clock.now().Add(d)) {
-			f.Errorf("renewed for %s", k.Deadline.Sub(f.clock.now()))
+		if end := time.UnixMilli(k.Deadline); !end.Equal(f.clock.now().Add(d)) {
+			f.Errorf("renewed for %s", end.Sub(f.clock.now()))
 		}
 	}
 	f.expect(e, r, 0, 40)

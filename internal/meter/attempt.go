@@ -88,7 +88,7 @@ func (c *Call) Save(w http.ResponseWriter, r *http.Request) *Saved {
 func (c *Call) Attempt(s *Saved, w http.ResponseWriter, r *http.Request) *Passage {
 	c.restore(s, w)
 	c.attempts.routed = nil
-	p := c.pass(r.Context(), w, r)
+	p := c.passApart(r.Context(), w, r)
 	if s.body.size() > 0 {
 		c.send(p.Request(), s.body)
 	}

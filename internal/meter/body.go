@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -186,7 +187,9 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 // empty body on a retry if the length were unknown. of reads it.
 func setBody(r *http.Request, size int64, of io.Reader) {
 	r.Body = http.NoBody
-	if size > 0 {
+	if body, ok := of.(*ownBody); ok && size > 0 {
+		r.Body = body
+	} else if size > 0 {
 		r.Body = io.NopCloser(of)
 	}
 	r.GetBody = nil // or net/http would send it again by itself, which nobody counts
@@ -197,6 +200,15 @@ func setBody(r *http.Request, size int64, of io.Reader) {
 	if h := r.Header["Content-Length"]; len(h) != 1 || h[0] != string(length) {
 		r.Header["Content-Length"] = []string{string(length)}
 	}
-	delete(r.Header, "Transfer-Encoding")
-	delete(r.Header, "Expect") // the body is here: there is nothing to wait for
+	for _, name := range []string{"Transfer-Encoding", "Expect"} { // the body is here: there is nothing to wait for
+		if _, ok := r.Header[name]; ok { // others may be reading a header that has neither
+			delete(r.Header, name)
+		}
+	}
 }
+
+// ownBody reads a body that is part of its call.
+type ownBody struct{ bytes.Reader }
+
+// Close implements io.Closer.
+func (*ownBody) Close() error { return nil }

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"sync"
@@ -27,7 +26,7 @@ type Call struct {
 	sent     []byte        // the body as the client sent it
 	encoding string        // and how it was encoded
 	lent     *lent         // the same, where its memory is used again
-	reader   bytes.Reader  // of that body
+	reader   ownBody       // of that body
 	put      io.ReadCloser // what the request got in its place
 	onward   payload       // what that holds
 	body     []byte        // as it goes on
@@ -51,12 +50,15 @@ type Call struct {
 	refusedBy string
 	shadowed  []string
 	ended     bool
+	announced bool     // the variables that tell the cost are there
+	carried   *carried // &first, where no call of the request came before
 	attempts  attempts // of a handler that tries more than once
 	grouped   *string  // by whose rules a limiter counts it; nil where none has groups
 
 	asks     usage.Request // what Request points to, as a rule
 	own      tap
 	ownDrain drain
+	first    carried
 	*figures           // nil once the call has ended
 	line     *logEntry // nil until it is logged
 	entryOf  [4]Entry

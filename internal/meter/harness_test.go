@@ -348,13 +348,22 @@ func readAll(t testing.TB, res *http.Response) string {
 	return string(b)
 }
 
+// callOf is the last call of a request, nil if there was none.
+func callOf(r *http.Request) *Call {
+	at := carriedBy(VarsOf(r))
+	if at == nil {
+		return nil
+	}
+	return at.call
+}
+
 // logObject is the object `llm` that the access log gets, nil if there is none.
 func logObject(r *http.Request) map[string]any {
 	extra, _ := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
 	if extra == nil {
 		return nil
 	}
-	call, _ := caddyhttp.GetVar(r.Context(), callVar).(*Call)
+	call := callOf(r)
 	if call == nil || !call.ended {
 		return nil
 	}

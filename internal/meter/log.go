@@ -34,8 +34,13 @@ func VarsOf(r *http.Request) Vars {
 
 // Text returns a variable that is a string, or the empty string.
 func (v Vars) Text(name string) string {
-	s, _ := v[name].(string)
-	return s
+	switch s := v[name].(type) {
+	case string:
+		return s
+	case *text:
+		return s.String()
+	}
+	return ""
 }
 
 // Var returns a variable of a request that is a string, or the empty string.

@@ -190,7 +190,7 @@ func TestWithoutAnAccessLogNoEntryIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.wait(t)
-	if call, _ := caddyhttp.GetVar(r.Context(), callVar).(*Call); call == nil || call.line != nil {
+	if call := callOf(r); call == nil || call.line != nil {
 		t.Errorf("got the call %p, want one without an entry", call)
 	}
 }

@@ -92,18 +92,15 @@ func (m *Meter) SetOptions(o Options) {
 	}
 }
 
-// callVar is the variable in which a request carries its Call.
-const callVar = "llm.call"
-
 // Call returns the call that a request belongs to. Each pass through a route has
 // one: where an error route takes over after the first has ended, it begins anew.
 func (m *Meter) Call(r *http.Request) *Call { return m.CallIn(r, VarsOf(r)) }
 
 // CallIn is Call for who has the variables of the request already.
 func (m *Meter) CallIn(r *http.Request, vars Vars) *Call {
-	before, ok := vars[callVar].(*Call)
-	if ok && !before.ended {
-		return before
+	at := carriedBy(vars)
+	if at != nil && !at.call.ended {
+		return at.call
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header), figures: figuresPool.Get().(*figures)}
 	c.repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
@@ -116,12 +113,16 @@ func (m *Meter) CallIn(r *http.Request, vars Vars) *Call {
 	if c.Endpoint.Class == usage.Realtime && (r.ProtoMajor != 1 || r.ContentLength != 0) {
 		c.Endpoint.Class = usage.Upgrade // there is no connection of its own, or more than it
 	}
-	if ok {
+	if at != nil {
+		before := at.call
 		c.sent, c.lent, c.encoding, c.put, c.window = before.sent, before.lent, before.encoding, before.put, before.window
+	} else {
+		at = &c.first
+		if vars != nil {
+			vars[callVar] = at
+		}
 	}
-	if vars != nil {
-		vars[callVar] = c
-	}
+	c.carried, at.call = at, c
 	return c
 }
 

@@ -13,29 +13,34 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Passage is the way of a request through the handlers behind, once. They get a request of
-// their own, with a header, variables and placeholders of its own.
+// Passage is the way of a request through the handlers behind, once. It is the context of
+// their request as well.
 //
 // A proxy leaves things at work behind: a connection that is still being dialled although
 // another one has served, a writer of the body whose answer came early. They look up
-// variables and fields of the request as long as they live, without a lock. So nobody
-// else ever writes there: what happens to the request afterwards, another attempt, the
-// variables that tell the cost, a route for errors, happens to that which came.
-//
-// It is the context of the handlers' request as well. Every call has one or more, so that
-// what it consists of is one piece of memory as far as that can be.
+// variables and fields of the request as long as they live, without a lock, and a map of Go
+// that is written meanwhile ends the process. So when the handlers have returned, nothing
+// here writes to variables or header of their request any more. Where it has to, since it
+// may pass again, they get a request that is apart.
 type Passage struct {
 	context.Context // of the request that came
 
 	from   *http.Request
+	repl   *caddy.Replacer // of the handlers' request; nil outside of Caddy
+	before proxySaid       // what was said by a proxy further out; of those that are not apart
+	sends  sends
+	apart  *apart // nil where the handlers behind get the request that came
+}
+
+// apart is a request with a header, variables and placeholders of its own. What happens to
+// the request that came, another attempt, a route for errors, does not happen to it.
+type apart struct {
 	to     http.Request
 	url    url.URL
 	answer http.ResponseWriter
 	vars   map[string]any
-	repl   *caddy.Replacer // nil outside of Caddy
-	window *window         // nil, too
-	behind *window         // of the placeholders of passages in this one; nil if there are none
-	sends  sends
+	window *window // nil outside of Caddy
+	behind *window // of the placeholders of passages in this one; nil if there are none
 
 	// groups are nil until somebody looks for them, as few routes do.
 	groups  map[string]struct{}
@@ -45,56 +50,73 @@ type Passage struct {
 // routeGroups is where Caddy notes which of mutually exclusive routes have run.
 const routeGroups = caddy.CtxKey("route_group")
 
-// pass begins a passage of r, under a context that has the values of r's. The request that
+// pass begins the only passage of r, under a context that has the values of r's. The
+// handlers behind get r itself, under that context, which it keeps.
+func (c *Call) pass(ctx context.Context, r *http.Request) *Passage {
+	p := &Passage{Context: ctx, from: r}
+	if p.repl, _ = ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); p.repl != nil {
+		p.before.look(p.repl)
+	}
+	*r = *r.WithContext(p)
+	return p
+}
+
+// passApart begins a passage of r after which there may be another one. The request that
 // came is not changed before Join.
-func (c *Call) pass(ctx context.Context, w http.ResponseWriter, r *http.Request) *Passage {
-	p := &Passage{Context: ctx, from: r, answer: w, url: *r.URL}
+func (c *Call) passApart(ctx context.Context, w http.ResponseWriter, r *http.Request) *Passage {
+	// one piece of memory
+	var both struct {
+		Passage
+		apart
+	}
+	p, a := &both.Passage, &both.apart
+	p.Context, p.from, p.apart = ctx, r, a
+	a.answer, a.url = w, *r.URL
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if outer, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-		p.window = c.windowOf(ctx, outer)
+		a.window = c.windowOf(ctx, outer)
 		// Caddy's own placeholders of a request are bound to where it is. No others that
 		// are prepared for requests are of use: they would be made once more.
-		p.to = *r.WithContext(context.Background())
-		p.repl = caddyhttp.NewTestReplacer(&p.to)
-		p.repl.Map(p.placeholder)
-		p.window.inside.Store(p.repl)
+		a.to = *r.WithContext(context.Background())
+		p.repl = caddyhttp.NewTestReplacer(&a.to)
+		p.repl.Map(a.placeholder)
+		a.window.inside.Store(p.repl)
 		c.repl = p.repl
 	}
 	if vars != nil {
-		p.vars = make(map[string]any, len(vars))
-		maps.Copy(p.vars, vars)
+		a.vars = make(map[string]any, len(vars))
+		maps.Copy(a.vars, vars)
 	}
-	p.to = *r.WithContext(p)
-	p.to.URL = &p.url
-	p.to.Header = r.Header.Clone()
+	a.to = *r.WithContext(p)
+	a.to.URL = &a.url
+	a.to.Header = r.Header.Clone()
 	return p
 }
 
 // placeholder is what is known of a placeholder beside the request: of the answer, and what
 // those of the request that came say.
-func (p *Passage) placeholder(key string) (any, bool) {
+func (a *apart) placeholder(key string) (any, bool) {
 	if field, ok := strings.CutPrefix(key, "http.response.header."); ok {
-		return strings.Join(p.answer.Header().Values(field), ","), true
+		return strings.Join(a.answer.Header().Values(field), ","), true
 	}
-	return p.window.outside.Get(key)
+	return a.window.outside.Get(key)
 }
 
 // Request is the one that the handlers behind get.
-func (p *Passage) Request() *http.Request { return &p.to }
+func (p *Passage) Request() *http.Request {
+	if p.apart == nil {
+		return p.from
+	}
+	return &p.apart.to
+}
 
 // Value implements context.Context.
 func (p *Passage) Value(key any) any {
 	switch k := key.(type) {
 	case caddy.CtxKey:
-		switch {
-		case k == caddyhttp.VarsCtxKey && p.vars != nil:
-			return p.vars
-		case k == caddy.ReplacerCtxKey && p.repl != nil:
-			return p.repl
-		case k == routeGroups:
-			if groups, ok := p.Context.Value(routeGroups).(map[string]struct{}); ok {
-				p.grouped.Do(func() { p.groups = maps.Clone(groups) })
-				return p.groups
+		if p.apart != nil {
+			if v := p.valueApart(k); v != nil {
+				return v
 			}
 		}
 	case passageKey:
@@ -107,28 +129,53 @@ func (p *Passage) Value(key any) any {
 	return p.Context.Value(key)
 }
 
+// valueApart is what a request that is apart has of its own; nil if it has none of the key.
+func (p *Passage) valueApart(key caddy.CtxKey) any {
+	a := p.apart
+	switch {
+	case key == caddyhttp.VarsCtxKey && a.vars != nil:
+		return a.vars
+	case key == caddy.ReplacerCtxKey && p.repl != nil:
+		return p.repl
+	case key == routeGroups:
+		if groups, ok := p.Context.Value(routeGroups).(map[string]struct{}); ok {
+			a.grouped.Do(func() { a.groups = maps.Clone(groups) })
+			return a.groups
+		}
+	}
+	return nil
+}
+
 // Publish shows the handlers further out the variables and placeholders that those behind
 // have set. It is called before a header goes out, for what they add to it. Variables that
 // are the same already are not written: what a proxy further out has left behind may be
 // reading them.
 func (p *Passage) Publish() {
+	a := p.apart
+	if a == nil {
+		return
+	}
 	if vars, ok := p.from.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
-		publish(vars, p.vars)
+		publish(vars, a.vars)
 	}
 	if p.repl != nil {
-		p.window.inside.Store(p.repl)
-		p.window.refresh(p.repl)
+		a.window.inside.Store(p.repl)
+		a.window.refresh(p.repl)
 	}
 }
 
 // Join makes the request that came what the handlers behind have made of theirs: it is as
 // if they had got that one.
 func (p *Passage) Join() {
+	a := p.apart
+	if a == nil {
+		return
+	}
 	p.Publish()
-	r, to := p.from, &p.to
-	if groups, ok := r.Context().Value(routeGroups).(map[string]struct{}); ok && p.groups != nil {
+	r, to := p.from, &a.to
+	if groups, ok := r.Context().Value(routeGroups).(map[string]struct{}); ok && a.groups != nil {
 		clear(groups)
-		maps.Copy(groups, p.groups)
+		maps.Copy(groups, a.groups)
 	}
 	*r.URL = *to.URL
 	replace(r.Header, to.Header)
@@ -156,8 +203,8 @@ type window struct {
 // passes: the request that came, or a passage that another one is in.
 func (c *Call) windowOf(ctx context.Context, outer *caddy.Replacer) *window {
 	at := &c.window
-	if in, ok := ctx.Value(passageKey{}).(*Passage); ok && in.repl == outer {
-		at = &in.behind
+	if in, ok := ctx.Value(passageKey{}).(*Passage); ok && in.apart != nil && in.repl == outer {
+		at = &in.apart.behind
 	}
 	if *at == nil || (*at).outer != outer {
 		*at = newWindow(outer)

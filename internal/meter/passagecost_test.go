@@ -7,36 +7,51 @@ import (
 	"testing"
 )
 
-// A passage is what every call pays, whatever its limits: a header, variables and
-// placeholders of its own.
+// A passage is what every call pays, whatever its limits: one piece of memory, where the
+// handlers behind get the request that came; else a header, variables and placeholders of
+// their own.
 func TestAPassageCostsLittle(t *testing.T) {
-	const most = 18 // 16 with Go 1.26
 	m := New()
 	w := httptest.NewRecorder()
-	r := newRequest(http.MethodPost, chatPath, plainBody, "Authorization", "Bearer x", "Accept", "*/*", "User-Agent", "test")
-	c := m.Call(r)
-	c.pass(r.Context(), w, r) // the first opens the window of the request
-	if n := testing.AllocsPerRun(1000, func() { c.pass(r.Context(), w, r) }); n > most {
-		t.Errorf("%.0f allocations, want at most %d", n, most)
-	}
-	first := testing.AllocsPerRun(1000, func() {
-		r := newRequest(http.MethodPost, chatPath, plainBody)
-		m.Call(r).pass(r.Context(), w, r)
-	}) - testing.AllocsPerRun(1000, func() {
-		m.Call(newRequest(http.MethodPost, chatPath, plainBody))
-	})
-	if first > most {
-		t.Errorf("%.0f allocations of the first, want at most %d", first, most)
+	for _, tt := range []struct {
+		name string
+		pass func(c *Call, r *http.Request) *Passage
+		most float64
+	}{
+		{"the only one", func(c *Call, r *http.Request) *Passage { return c.pass(r.Context(), r) }, 1},
+		{"apart", func(c *Call, r *http.Request) *Passage { return c.passApart(r.Context(), w, r) }, 18}, // 16 with Go 1.26
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRequest(http.MethodPost, chatPath, plainBody, "Authorization", "Bearer x", "Accept", "*/*", "User-Agent", "test")
+			c, ctx := m.Call(r), r.Context()
+			tt.pass(c, r) // the first opens the window of the request
+			n := testing.AllocsPerRun(1000, func() {
+				*r = *r.WithContext(ctx)
+				tt.pass(c, r)
+			})
+			if n > tt.most {
+				t.Errorf("%.0f allocations, want at most %.0f", n, tt.most)
+			}
+			first := testing.AllocsPerRun(1000, func() {
+				r := newRequest(http.MethodPost, chatPath, plainBody)
+				tt.pass(m.Call(r), r)
+			}) - testing.AllocsPerRun(1000, func() {
+				m.Call(newRequest(http.MethodPost, chatPath, plainBody))
+			})
+			if first > tt.most {
+				t.Errorf("%.0f allocations of the first, want at most %.0f", first, tt.most)
+			}
+		})
 	}
 }
 
 // A transport that looks for a trace makes one, of three closures that have nothing but a
 // pointer each.
 func TestATraceCostsLittle(t *testing.T) {
-	w, r := httptest.NewRecorder(), newRequest(http.MethodPost, chatPath, plainBody)
-	c := New().Call(r)
-	without := testing.AllocsPerRun(1000, func() { c.pass(r.Context(), w, r) })
-	with := testing.AllocsPerRun(1000, func() { httptrace.ContextClientTrace(c.pass(r.Context(), w, r)) })
+	r := newRequest(http.MethodPost, chatPath, plainBody)
+	c, ctx := New().Call(r), r.Context()
+	without := testing.AllocsPerRun(1000, func() { c.pass(ctx, r) })
+	with := testing.AllocsPerRun(1000, func() { httptrace.ContextClientTrace(c.pass(ctx, r)) })
 	if with-without > 3 {
 		t.Errorf("%.0f allocations with a trace, %.0f without", with, without)
 	}

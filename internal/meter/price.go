@@ -5,16 +5,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
 	"github.com/llmlimits/caddy-llm-limits/internal/money"
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
-// Variables of a request that tell what it cost, once its response has ended. A call that
-// was refused has none.
+// Variables of a request that tell what it cost, once its response has ended; they are empty
+// before, and where the call was refused. Their values are strings by String.
 const (
-	VarCost       = "x-llm-cost"        // in USD, with 12 decimals; not set where the call is unpriced
+	VarCost       = "x-llm-cost"        // in USD, with 12 decimals; empty where the call is unpriced
 	VarCostStatus = "x-llm-cost-status" // a CostStatus
 )
 
@@ -28,22 +26,6 @@ const (
 	CostEstimated  CostStatus = "estimated"  // by a price table, from an estimate
 	CostUnpriced   CostStatus = "unpriced"   // there is no price; the cost is unknown, not zero
 )
-
-// boxed is the status as the value of a variable, a string. Constants are boxed once and
-// for all.
-func (s CostStatus) boxed() any {
-	switch s {
-	case CostCalculated:
-		return string(CostCalculated)
-	case CostReported:
-		return string(CostReported)
-	case CostEstimated:
-		return string(CostEstimated)
-	case CostUnpriced:
-		return string(CostUnpriced)
-	}
-	return string(s)
-}
 
 // Priced is a call as a price table sees it, before or after it was made.
 type Priced struct {
@@ -263,19 +245,28 @@ func (c *Call) unseen(o *Outcome) bool {
 	}
 }
 
-// tellCost sets the variables that say what the call cost.
-func (c *Call) tellCost(r *http.Request) {
+// announce puts the variables that will tell the cost where they are looked for, if the call
+// is priced as things are. It is called before the handlers behind run: when they have
+// returned, what they left at work may be reading variables, and nobody writes there.
+func (c *Call) announce(vars Vars) {
+	if !c.announced && vars != nil && c.Pricer() != nil {
+		c.announced = true
+		c.carried.publish(vars)
+	}
+}
+
+// tellCost says what the call cost in the variables for it.
+func (c *Call) tellCost(vars Vars) {
 	o := &c.result
 	if o.CostStatus == "" {
 		return
 	}
-	vars, ok := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	if !ok {
-		return
-	}
-	vars[VarCostStatus] = o.CostStatus.boxed()
+	c.carried.status, c.carried.cost = text(o.CostStatus), ""
 	if o.CostStatus != CostUnpriced {
-		vars[VarCost] = o.Cost.String()
+		c.carried.cost = text(o.Cost.String())
+	}
+	if vars != nil {
+		c.carried.publish(vars) // where only an attempt knew that there is a price
 	}
 }
 

@@ -21,7 +21,7 @@ func TestVariablesThatDoNotDifferAreNotWritten(t *testing.T) {
 	caddyhttp.SetVar(r.Context(), "regexp", []string{"a"})
 	caddyhttp.SetVar(r.Context(), "error", fmt.Errorf("x"))
 	c := New().Call(r)
-	p := c.pass(r.Context(), w, r)
+	p := c.passApart(r.Context(), w, r)
 	// a map that is read and written at the same time ends the process
 	stop := make(chan struct{})
 	var work sync.WaitGroup

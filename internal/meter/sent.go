@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
@@ -112,6 +113,32 @@ func (p *Passage) traced() *httptrace.ClientTrace {
 	return &s.trace
 }
 
+// proxySaid is what a proxy further out has said by placeholders that the one behind sets
+// too; nil where it has said nothing.
+type proxySaid struct{ upstream, came, ran any }
+
+func (s *proxySaid) look(repl *caddy.Replacer) {
+	s.ran, _ = repl.Get(proxyRan)
+	if s.ran != nil { // which a proxy sets whatever it came to
+		s.upstream, _ = repl.Get(proxied[0])
+		s.came, _ = repl.Get(answerCame)
+	}
+}
+
+// of is what was said by a placeholder.
+func (s *proxySaid) of(placeholder string) (any, bool) {
+	var v any
+	switch placeholder {
+	case proxied[0]:
+		v = s.upstream
+	case answerCame:
+		v = s.came
+	case proxyRan:
+		v = s.ran
+	}
+	return v, v != nil
+}
+
 // answerCame is the placeholder that a proxy sets when it has the header of an answer: how
 // long that took, which is hardly ever the same twice.
 const answerCame = "http.reverse_proxy.upstream.latency"
@@ -195,8 +222,16 @@ func (p *Passage) said(placeholder string) bool {
 	if !ok {
 		return false
 	}
-	outside, known := p.window.outside.Get(placeholder)
+	outside, known := p.outside(placeholder)
 	return !known || !identical(inside, outside)
+}
+
+// outside is what a placeholder said before the passage.
+func (p *Passage) outside(placeholder string) (any, bool) {
+	if p.apart == nil {
+		return p.before.of(placeholder)
+	}
+	return p.apart.window.outside.Get(placeholder)
 }
 
 // untold is how many requests were sent by a transport that does not tell, FastCGI's: one if

@@ -283,8 +283,8 @@ func TestRequestsThatHadNoAnswer(t *testing.T) {
 		{"a dial of another's", nil, Failed, caddyhttp.Error(502, reverseproxy.NewDialError(errors.New("refused"))), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w, r := httptest.NewRecorder(), newRequest(http.MethodPost, chatPath, plainBody)
-			p := New().Call(r).pass(r.Context(), w, r)
+			r := newRequest(http.MethodPost, chatPath, plainBody)
+			p := New().Call(r).pass(r.Context(), r)
 			trace := httptrace.ContextClientTrace(p.Request().Context())
 			for _, e := range tt.events {
 				switch e {
@@ -312,9 +312,9 @@ func TestATraceFurtherOutIsTold(t *testing.T) {
 		GetConn: func(string) { told++ }, PutIdleConn: func(error) { told++ },
 	}))
 	c := New().Call(r)
-	outer := c.pass(r.Context(), w, r)
+	outer := c.pass(r.Context(), r)
 	between := outer.Request().WithContext(context.WithValue(outer.Request().Context(), passageTestKey{}, "x"))
-	inner := c.pass(between.Context(), w, between)
+	inner := c.passApart(between.Context(), w, between)
 	trace := httptrace.ContextClientTrace(inner.Request().Context())
 	trace.GetConn("example.com:443")
 	trace.WroteRequest(httptrace.WroteRequestInfo{})
@@ -333,7 +333,7 @@ var boomed = caddyhttp.Error(http.StatusBadGateway, io.EOF)
 func TestATransportMayTellLater(t *testing.T) {
 	w, r := httptest.NewRecorder(), newRequest(http.MethodPost, chatPath, plainBody)
 	c := New().Call(r)
-	first := c.pass(r.Context(), w, r)
+	first := c.passApart(r.Context(), w, r)
 	trace := httptrace.ContextClientTrace(first.Request().Context())
 	var work sync.WaitGroup
 	for range 4 {
@@ -344,7 +344,7 @@ func TestATransportMayTellLater(t *testing.T) {
 		})
 	}
 	_ = first.Unanswered(Failed, boomed)
-	second := c.pass(r.Context(), w, r)
+	second := c.passApart(r.Context(), w, r)
 	_ = httptrace.ContextClientTrace(second.Request().Context())
 	work.Wait()
 	if n := second.Unanswered(Answered, nil); n != 0 {

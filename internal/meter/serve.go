@@ -15,6 +15,7 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	// A limiter behind the refusal of another one: a route for errors has taken over,
 	// and the call goes on after all.
 	c.refusedBy = ""
+	c.announce(VarsOf(r))
 	switch {
 	case c.tap == nil:
 		return c.serve(w, r, next)
@@ -48,17 +49,22 @@ func (c *Call) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	}
 
 	var before http.Header
-	if c.mayRepeat() {
+	switch {
+	case c.mayRepeat():
 		before = w.Header().Clone()
+		t.passage = c.passApart(&c.ownDrain, t, r)
+	case c.carried != &c.first: // what the call before has left behind may look at the request
+		t.passage = c.passApart(&c.ownDrain, t, r)
+	default:
+		t.passage = c.pass(&c.ownDrain, r)
 	}
-	t.passage = c.pass(&c.ownDrain, t, r)
 	err = next.ServeHTTP(t, t.passage.Request())
 	if err == nil && before != nil && t.refusesToSay() && !c.gone(r) {
 		// an upstream that does not know stream_options gets the request as it was
 		replace(w.Header(), before)
 		c.missed(true, false, nil)
 		c.attempts.served = true
-		t.passage = c.pass(&c.ownDrain, t, r)
+		t.passage = c.passApart(&c.ownDrain, t, r)
 		again := t.passage.Request()
 		c.unask(again)
 		t.again()
@@ -170,7 +176,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		c.price(o)
 	}
 	c.addLost(o)
-	c.tellCost(r)
+	c.tellCost(VarsOf(r))
 	for _, e := range c.entries {
 		e.Settle(o)
 	}

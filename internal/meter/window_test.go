@@ -13,9 +13,9 @@ func TestPlaceholdersTellOfTheLastPassage(t *testing.T) {
 	w, r := httptest.NewRecorder(), newRequest(http.MethodPost, chatPath, plainBody)
 	c := New().Call(r)
 	for _, upstream := range []string{"first", "second", "third"} {
-		p := c.pass(r.Context(), w, r)
+		p := c.passApart(r.Context(), w, r)
 		for _, host := range []string{upstream + "-a", upstream + "-b"} {
-			in := c.pass(p.Request().Context(), w, p.Request())
+			in := c.passApart(p.Request().Context(), w, p.Request())
 			setPlaceholder(in.Request(), key, host)
 			in.Join()
 			if got := placeholder(p.Request(), key); got != host {
@@ -29,7 +29,7 @@ func TestPlaceholdersTellOfTheLastPassage(t *testing.T) {
 	}
 	c.ended = true
 	again := New().Call(r) // a route for errors, with another limiter
-	p := again.pass(r.Context(), w, r)
+	p := again.passApart(r.Context(), w, r)
 	setPlaceholder(p.Request(), key, "fourth")
 	p.Join()
 	if got := placeholder(r, key); got != "fourth" {

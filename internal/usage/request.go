@@ -127,7 +127,7 @@ func (r *Request) Parse(ep Endpoint, header http.Header, body []byte) error {
 	case bad != nil:
 	case kind == reqJSON, kind == reqMaybeJSON:
 		bad = r.readJSON(body)
-		if bad != nil && bad.syntax && !(kind == reqJSON && ep.Class == Spending) {
+		if bad != nil && bad.syntax && (kind != reqJSON || ep.Class != Spending) {
 			// It need not be JSON, and counts as text.
 			*r = Request{}
 			r.begin(ep, header)

@@ -72,8 +72,8 @@ type Request struct {
 	// AudioMillis and VideoMillis are how long the inline recordings and videos play, in
 	// milliseconds, measured from their bytes. A video counts with its sound as one.
 	AudioMillis, VideoMillis int64
-	// MediaBytes is the size of the inline ones, as base64 characters; of uploaded
-	// files in a form, their bytes.
+	// MediaBytes is the size of the media that are inline, as base64 characters; of
+	// uploaded files in a form, their bytes.
 	MediaBytes int64
 
 	markup     int64 // bytes of roles and ids, and what objects may add around them

@@ -275,7 +275,8 @@ func (h *Handler) identify(r *http.Request, g *grant) {
 	if vars, ok := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any); ok { // SetVar would look it up each time
 		vars[applicationVar] = g.application
 		vars[keyIDVar] = g.id
-		if _, taken := vars[groupVar]; taken || g.group != "" { // one less for keys without a group: past eight, a map grows
+		// One less where there is no group: with more than eight in all, the map must grow.
+		if _, taken := vars[groupVar]; taken || g.group != "" {
 			vars[groupVar] = g.group
 		}
 	}

@@ -72,8 +72,8 @@ type Request struct {
 	// AudioMillis and VideoMillis are how long the inline recordings and videos play, in
 	// milliseconds, measured from their bytes. A video counts with its sound as one.
 	AudioMillis, VideoMillis int64
-	// MediaBytes is the size of the inline ones, as base64 characters; of uploaded
-	// files in a form, their bytes.
+	// MediaBytes is the size of the media that are inline, as base64 characters; of
+	// uploaded files in a form, their bytes.
 	MediaBytes int64
 
 	markup     int64 // bytes of roles and ids, and what objects may add around them
@@ -127,7 +127,7 @@ func (r *Request) Parse(ep Endpoint, header http.Header, body []byte) error {
 	case bad != nil:
 	case kind == reqJSON, kind == reqMaybeJSON:
 		bad = r.readJSON(body)
-		if bad != nil && bad.syntax && !(kind == reqJSON && ep.Class == Spending) {
+		if bad != nil && bad.syntax && (kind != reqJSON || ep.Class != Spending) {
 			// It need not be JSON, and counts as text.
 			*r = Request{}
 			r.begin(ep, header)

@@ -90,7 +90,8 @@ func reqCohereField(name []byte) reqField {
 
 // partOf is reqPartOf, with what only the call's API means by a name, which is raw.
 func (s *reqScanner) partOf(raw []byte) reqPart {
-	part, name := reqOther, raw
+	var part reqPart
+	name := raw
 	if word := reqWordOf(raw); word != nil {
 		part = word.part
 	} else {

@@ -1,5 +1,7 @@
 package usage
 
+import "bytes"
+
 // reqWord is what a member name means at the top of a body and within its prompt, whatever
 // the API.
 type reqWord struct {
@@ -54,7 +56,7 @@ func reqHash(name []byte) uint8 {
 
 // reqWordOf is what is known of a name that is written as in reqUsual; nil is nothing.
 func reqWordOf(raw []byte) *reqWord {
-	if w := &reqWords[reqHash(raw)]; string(w.name[:w.n]) == string(raw) && len(raw) > 0 {
+	if w := &reqWords[reqHash(raw)]; bytes.Equal(w.name[:w.n], raw) && len(raw) > 0 {
 		return w
 	}
 	return nil

@@ -2,6 +2,7 @@ package prices
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -91,7 +92,7 @@ func (b *Book) find(c *Call) *finding {
 // are one piece of memory: each is compared for each call.
 func (f *finding) keepNames() {
 	k := &f.kind
-	rest := k.provider + k.host + k.requested + k.served
+	rest := strings.Clone(k.provider + k.host + k.requested + k.served) // a sum of one is that one
 	for _, name := range [...]*string{&k.provider, &k.host, &k.requested, &k.served} {
 		n := len(*name)
 		*name, rest = rest[:n], rest[n:]

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -70,7 +71,7 @@ func TestClientsCannotHaveMuchRemembered(t *testing.T) {
 	}
 	book := mustBook(t, NewTable(noon, []*Row{r}), Options{Unknown: every})
 	long := Call{Requested: strings.Repeat("m", recallLongest+1), At: noon}
-	if book.find(&long) == book.find(&long) {
+	if first := book.find(&long); first == book.find(&long) {
 		t.Error("a long name was remembered")
 	}
 	const most = 10 * recallSets * recallWays
@@ -90,6 +91,15 @@ func TestClientsCannotHaveMuchRemembered(t *testing.T) {
 	}
 	if kept > recallSets*recallWays || kept == 0 {
 		t.Errorf("%d of %d names are remembered", kept, most)
+	}
+}
+
+func TestWhatIsRememberedHoldsNoBody(t *testing.T) {
+	book := mustBook(t, someLiteLLM(t), Options{})
+	body := strings.Repeat("gpt-5.4", 1000)
+	c := Call{Requested: body[:len("gpt-5.4")], At: noon}
+	if f := book.find(&c); unsafe.StringData(f.requested) == unsafe.StringData(body) {
+		t.Error("the name is a part of the body")
 	}
 }
 

@@ -32,12 +32,12 @@ type Response struct {
 
 	wire     int64 // bytes as sent, of a body that is encoded
 	status   int
-	expect   expectation
 	lead     [8]byte // the first bytes, until they tell the framing
-	leadLen  int
-	bom      int          // bytes of a byte order mark that were passed
-	stream   bool         // the content type says that it is an event stream
-	frames   bool         // the content type says that it is an event stream of AWS
+	leadLen  uint8
+	bom      uint8 // bytes of a byte order mark that were passed
+	stream   bool  // the content type says that it is an event stream
+	frames   bool  // the content type says that it is an event stream of AWS
+	expect   expectation
 	aws      *eventStream // nil until one came
 	onDecode func([]byte)
 	report   Report

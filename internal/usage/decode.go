@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"sync"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zlib"
@@ -131,8 +130,8 @@ func (d *decoder) run() (err error) {
 		}
 		r = &bounded{r: opened, from: from}
 	}
-	buf := decodeBuffers.Get().(*[decodeBuffer]byte)
-	defer decodeBuffers.Put(buf)
+	buf := decodeBuffers.borrow()
+	defer decodeBuffers.giveBack(buf)
 	for {
 		n, err := r.Read(buf[:])
 		d.sink(buf[:n])
@@ -191,7 +190,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var decodeBuffers = sync.Pool{New: func() any { return new([decodeBuffer]byte) }}
+var decodeBuffers = pool[[decodeBuffer]byte]{make: func() *[decodeBuffer]byte { return new([decodeBuffer]byte) }}
 
 // openDeflate opens zlib, which "deflate" means, or the bare deflate that some servers
 // send instead.

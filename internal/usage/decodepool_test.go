@@ -50,26 +50,53 @@ func TestDecodersForgetOtherBodies(t *testing.T) {
 	})
 }
 
+// countMade counts what a pool makes while a test runs.
+func countMade[T any](t *testing.T, p *pool[T]) *int {
+	t.Helper()
+	made, before := 0, p.make
+	p.make = func() *T {
+		made++
+		return before()
+	}
+	t.Cleanup(func() { p.make = before })
+	return &made
+}
+
 func TestDecodersAreUsedAgain(t *testing.T) {
+	made := map[string]*int{
+		"gzip": countMade(t, &gzipReaders), "br": countMade(t, &brotliReaders), "zstd": countMade(t, &zstdReaders),
+	}
+	const calls = 50
 	for _, name := range pooledEncodings {
 		body, h := encode(t, chatBody(1000), name), encodedHeader(name)
-		read := func() {
-			r := NewResponse()
-			r.Start(http.StatusOK, h)
-			r.Write(body)
-			if !r.Close(true).Found {
+		for range calls {
+			if !readAll(h, http.StatusOK, body, 0).Found {
 				t.Fatalf("%s: found nothing", name)
 			}
-			r.Release()
+		}
+		if n := *made[name]; n > calls/2 { // what lies unused may be collected
+			t.Errorf("%s: %d decoders for %d calls", name, n, calls)
+		}
+	}
+}
+
+func TestDecoderOfALongBodyIsNotKept(t *testing.T) {
+	for _, name := range pooledEncodings {
+		long := encode(t, chatBody(maxPooled+1), name)
+		read := func() {
+			if !readAll(encodedHeader(name), http.StatusOK, long, 0).Found {
+				t.Fatalf("%s: found nothing", name)
+			}
 		}
 		read()
-		const calls = 50
-		if heap := heapOf(func() {
-			for range calls {
-				read()
-			}
-		}); heap > calls*4<<10 {
-			t.Errorf("%s: %d bytes a call", name, heap/calls)
+		made := map[string]*int{
+			"gzip": countMade(t, &gzipReaders), "br": countMade(t, &brotliReaders), "zstd": countMade(t, &zstdReaders),
+		}
+		for range 20 { // more than were kept of shorter bodies
+			read()
+		}
+		if *made[name] == 0 {
+			t.Errorf("%s: decoders are kept", name)
 		}
 	}
 }

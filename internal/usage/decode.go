@@ -7,13 +7,9 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"sync"
 
-	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/flate"
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zlib"
-	"github.com/klauspost/compress/zstd"
 )
 
 const (
@@ -38,7 +34,7 @@ var openers = map[string]func(io.Reader) (io.Reader, error){
 	"gzip":    openGzip,
 	"x-gzip":  openGzip,
 	"deflate": openDeflate,
-	"br":      func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil },
+	"br":      openBrotli,
 	"zstd":    openZstd,
 }
 
@@ -134,8 +130,8 @@ func (d *decoder) run() (err error) {
 		}
 		r = &bounded{r: opened, from: from}
 	}
-	buf := decodeBuffers.Get().(*[decodeBuffer]byte)
-	defer decodeBuffers.Put(buf)
+	buf := decodeBuffers.borrow()
+	defer decodeBuffers.giveBack(buf)
 	for {
 		n, err := r.Read(buf[:])
 		d.sink(buf[:n])
@@ -194,29 +190,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var (
-	decodeBuffers = sync.Pool{New: func() any { return new([decodeBuffer]byte) }}
-	gzipReaders   = sync.Pool{New: func() any { return new(gzip.Reader) }}
-)
-
-// pooledGzip gives its memory, some 40 KiB, to the next response.
-type pooledGzip struct{ *gzip.Reader }
-
-// Close implements io.Closer.
-func (g pooledGzip) Close() error {
-	err := g.Reader.Close()
-	gzipReaders.Put(g.Reader)
-	return err
-}
-
-func openGzip(r io.Reader) (io.Reader, error) {
-	g := gzipReaders.Get().(*gzip.Reader)
-	if err := g.Reset(r); err != nil {
-		gzipReaders.Put(g)
-		return nil, err
-	}
-	return pooledGzip{g}, nil
-}
+var decodeBuffers = pool[[decodeBuffer]byte]{make: func() *[decodeBuffer]byte { return new([decodeBuffer]byte) }}
 
 // openDeflate opens zlib, which "deflate" means, or the bare deflate that some servers
 // send instead.
@@ -230,15 +204,4 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 		return zlib.NewReader(b)
 	}
 	return flate.NewReader(b), nil
-}
-
-func openZstd(r io.Reader) (io.Reader, error) {
-	d, err := zstd.NewReader(r,
-		zstd.WithDecoderConcurrency(1), // no goroutines of its own
-		zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(maxZstdWindow))
-	if err != nil {
-		return nil, err
-	}
-	return d.IOReadCloser(), nil
 }

@@ -21,15 +21,15 @@ const maxHeldBetween = 1 << 10
 // The zero value is ready to use.
 type Hider struct {
 	events sseReader
-	bench  *hiderBench // nil between events
-	held   []byte      // of the event, what did not pass yet
-	pass   bool        // the event stays
+	pass   bool // the event stays
 	// dropped is set if the last byte read was the CR behind an event that was taken
 	// out: an LF that follows is part of it.
 	dropped bool
+	found   bool // the event has an object
+	other   bool // it has another one, or one that stays
 
-	found bool // the event has an object
-	other bool // it has another one, or one that stays
+	bench *hiderBench // nil between events
+	held  []byte      // of the event, what did not pass yet
 }
 
 // hiderBench is what an event is looked at with; see workbench.

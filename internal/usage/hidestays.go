@@ -15,8 +15,8 @@ var (
 func (h *Hider) stays(p []byte) int {
 	e := &h.events
 	// At the beginning of a line that begins an event, and of none with a byte order mark.
-	begun := e.bom == len(byteOrderMark) || e.bom == 0 && len(p) > 0 && p[0] != byteOrderMark[0]
-	if !begun || e.state != sseLineStart || e.cr || e.data > 0 ||
+	begun := e.bom == bomSize || e.bom == 0 && len(p) > 0 && p[0] != byteOrderMark[0]
+	if !begun || e.state != sseLineStart || e.cr || e.data ||
 		h.bench != nil || h.pass || len(h.held) > 0 {
 		return 0
 	}
@@ -24,7 +24,7 @@ func (h *Hider) stays(p []byte) int {
 	if n == 0 || mayReport(p[:n]) {
 		return 0
 	}
-	e.bom, h.dropped = len(byteOrderMark), false
+	e.bom, h.dropped = bomSize, false
 	e.nextEvent()
 	return n
 }

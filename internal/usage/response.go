@@ -30,14 +30,14 @@ type Response struct {
 	events sseReader
 	fields []*fieldReader // what else is looked for
 
-	wire     int64 // bytes as sent, of a body that is encoded
-	status   int
-	expect   expectation
+	wire     int64   // bytes as sent, of a body that is encoded
 	lead     [8]byte // the first bytes, until they tell the framing
-	leadLen  int
-	bom      int          // bytes of a byte order mark that were passed
-	stream   bool         // the content type says that it is an event stream
-	frames   bool         // the content type says that it is an event stream of AWS
+	leadLen  uint8
+	bom      uint8 // bytes of a byte order mark that were passed
+	stream   bool  // the content type says that it is an event stream
+	frames   bool  // the content type says that it is an event stream of AWS
+	expect   expectation
+	status   int16
 	aws      *eventStream // nil until one came
 	onDecode func([]byte)
 	report   Report
@@ -85,7 +85,7 @@ func (r *Response) Release() {
 // Start takes the status and the header of the final response, before its body. Of the
 // header it reads Content-Type, Content-Encoding and counts of tokens, and keeps nothing.
 func (r *Response) Start(status int, header http.Header) {
-	r.status = status
+	r.status = int16(status)
 	r.tally.headers.take(header)
 	media, _, _ := strings.Cut(headerField(header, "Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))

@@ -31,7 +31,7 @@ func (r *Response) sniff(p []byte) []byte {
 	c := p[0]
 	if r.leadLen == 0 {
 		switch {
-		case r.bom < len(byteOrderMark) && c == byteOrderMark[r.bom]:
+		case r.bom < bomSize && c == byteOrderMark[r.bom]:
 			r.bom++
 			return p[1:]
 		case class[c]&blank != 0:

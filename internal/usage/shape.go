@@ -37,7 +37,7 @@ const (
 const (
 	maxHoles = 24
 	maxShape = 1 << 10 // bytes, without what is in the holes
-	// maxShaped is of how many bytes an event may be to make a shape of it.
+	// maxShaped is of how many bytes an event may be to look for its shape.
 	maxShaped = 4 << 10
 	// maxShapes is how many shapes are kept for all streams, and maxUnshaped after how many
 	// events at most another one is looked for in a stream that seems to have none.
@@ -184,7 +184,7 @@ func (r *Response) said() said { return said{r.tally.read, r.tally.streamed} }
 func (r *Response) takeShape(p []byte, before said) {
 	t := &r.tally
 	n := t.streamed - before.streamed
-	if n == 0 || !t.piece || t.read != before.read+1 || len(r.fields) > 0 {
+	if n == 0 || !t.piece || t.read != before.read+1 || len(r.fields) > 0 || len(p) > maxShaped {
 		return
 	}
 	if r.unshaped++; r.unshaped&(r.unshaped-1) != 0 && r.unshaped%maxUnshaped != 0 {

@@ -177,7 +177,6 @@ func TestWhatHasNoShape(t *testing.T) {
 		{"two texts", `data: {"choices":[{"delta":{"content":"a","refusal":"b"}}]}` + "\n\n", false},
 		{"not valid", `data: {"choices":[{"delta":{"content":"a"}}],}` + "\n\n", false},
 		{"too long", `data: {"x":[` + strings.Repeat("0,", maxShape/2) + `0],` + piece[1:] + "\n\n", false},
-		{"too long a text", `data: {"choices":[{"delta":{"content":"` + strings.Repeat("a", maxShaped) + `"}}]}` + "\n\n", false},
 		{"too many holes", `data: {` + strings.Repeat(`"x":0,`, maxHoles) + piece[1:] + "\n\n", false},
 		{"nothing", "", false},
 	} {
@@ -198,6 +197,20 @@ func TestWhatHasNoShape(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestShapesAreNotLookedForInVain(t *testing.T) {
+	for name, text := range map[string]string{"no text": "", "a long one": strings.Repeat("a", maxShaped)} {
+		r := NewResponse()
+		r.Start(http.StatusOK, streamHeader)
+		for range 3 {
+			r.Write([]byte(`data: {"choices":[{"delta":{"content":"` + text + `"}}]}` + "\n\n"))
+		}
+		if r.shape != nil || r.unshaped > 0 {
+			t.Errorf("%s: looked for", name)
+		}
+		r.Release()
 	}
 }
 

@@ -18,7 +18,7 @@ type shapeMaker struct {
 // several lines, other than one string of text, or is too long.
 func newShape(p []byte) (s *shape, text int64) {
 	start := dataStart(p)
-	if start < 0 || len(p) > maxShaped {
+	if start < 0 {
 		return nil, 0
 	}
 	m := shapeMaker{p: p, at: start, shape: &shape{}}

@@ -3,19 +3,20 @@ package usage
 import "bytes"
 
 // sseReader splits an event stream, as the WHATWG HTML standard defines it, into the
-// data of its events, from pieces of any size. Lines end in LF, CRLF or CR.
+// data of its events, from pieces of any size. Lines end in LF, CRLF or CR. It is small: a
+// stream has one of its own, which has left the caches when the next event comes.
 type sseReader struct {
 	state sseState
-	cr    bool // the last byte was a CR: an LF belongs to the same line end
-	bom   int  // bytes of a byte order mark so far; its length if none can come
 	field sseField
+	cr    bool  // the last byte was a CR: an LF belongs to the same line end
+	bom   uint8 // bytes of a byte order mark so far; its length if none can come
+	data  bool  // the event has a line of data
+	done  int8  // how much of doneMark the data was so far, -1 if it is something else
 
+	nameLen  uint8
+	eventLen uint8
 	name     [5]byte // of the field; the longest ones are "event" and "retry"
-	nameLen  int
 	event    [8]byte // the event's name so far
-	eventLen int
-	data     int // data lines of the event
-	done     int // how much of doneMark the data was so far, -1 if it is something else
 }
 
 // sseToken is what next found.
@@ -52,6 +53,7 @@ const (
 const (
 	doneMark      = "[DONE]"
 	byteOrderMark = "\xEF\xBB\xBF"
+	bomSize       = uint8(len(byteOrderMark))
 )
 
 // lineWindow bounds how far a line end of one kind is searched before the other kind
@@ -98,7 +100,7 @@ func (r *sseReader) next(p []byte) (token sseToken, n int, data []byte) {
 				r.matchDone(line)
 				return sseData, n, line
 			case r.field == fieldEvent:
-				r.eventLen += copy(r.event[min(r.eventLen, len(r.event)):], line)
+				r.eventLen += uint8(copy(r.event[r.eventLen:], line))
 			}
 		case sseSkip:
 			_, used := r.line(p[n:])
@@ -111,12 +113,12 @@ func (r *sseReader) next(p []byte) (token sseToken, n int, data []byte) {
 // lineStart looks at the first byte of a line.
 func (r *sseReader) lineStart(p []byte) (sseToken, int) {
 	c := p[0]
-	if r.bom < len(byteOrderMark) {
+	if r.bom < bomSize {
 		if c == byteOrderMark[r.bom] {
 			r.bom++
 			return sseComment, 1
 		}
-		r.bom = len(byteOrderMark)
+		r.bom = bomSize
 	}
 	if r.cr {
 		r.cr = false
@@ -136,7 +138,7 @@ func (r *sseReader) lineStart(p []byte) (sseToken, int) {
 	r.nameLen = 0
 	const dataField = "data:"
 	if len(p) > len(dataField) && string(p[:len(dataField)]) == dataField {
-		r.nameLen = copy(r.name[:], "data")
+		r.nameLen = uint8(copy(r.name[:], "data"))
 		return r.endName(':'), len(dataField)
 	}
 	return sseNothing, 0
@@ -149,7 +151,7 @@ func (r *sseReader) readName(p []byte) (sseToken, int) {
 		case ':', '\n', '\r':
 			return r.endName(c), i + 1
 		}
-		if r.nameLen == len(r.name) {
+		if int(r.nameLen) == len(r.name) {
 			r.state = sseSkip
 			return sseUnknown, i
 		}
@@ -170,9 +172,10 @@ func (r *sseReader) endName(c byte) sseToken {
 	switch string(r.name[:r.nameLen]) {
 	case "data":
 		r.field = fieldData
-		if r.data++; r.data > 1 {
+		if r.data {
 			return sseData
 		}
+		r.data = true
 		return sseFields
 	case "event":
 		r.field = fieldEvent
@@ -208,7 +211,7 @@ func (r *sseReader) line(p []byte) (line []byte, used int) {
 
 func (r *sseReader) matchDone(p []byte) {
 	for _, c := range p {
-		if r.done < 0 || r.done == len(doneMark) {
+		if r.done < 0 || r.isDone() {
 			return
 		}
 		if c != doneMark[r.done] {
@@ -220,7 +223,7 @@ func (r *sseReader) matchDone(p []byte) {
 }
 
 // isDone reports whether the event says that the stream ends, in OpenAI's way.
-func (r *sseReader) isDone() bool { return r.done == len(doneMark) }
+func (r *sseReader) isDone() bool { return int(r.done) == len(doneMark) }
 
 // named reports whether the event has this name, which is at most 7 bytes long.
 func (r *sseReader) named(name string) bool {
@@ -229,10 +232,10 @@ func (r *sseReader) named(name string) bool {
 
 // begins tells whether the next byte is the first one of an event.
 func (r *sseReader) begins() bool {
-	return r.state == sseLineStart && !r.cr && r.bom == len(byteOrderMark) && r.data == 0 && r.eventLen == 0
+	return r.state == sseLineStart && !r.cr && r.bom == bomSize && !r.data && r.eventLen == 0
 }
 
 // nextEvent begins a new event.
 func (r *sseReader) nextEvent() {
-	r.data, r.done, r.eventLen = 0, 0, 0
+	r.data, r.done, r.eventLen = false, 0, 0
 }

@@ -25,7 +25,7 @@ func eventsOf(stream string, size int) []string {
 			case sseData:
 				data.Write(d)
 			case sseEvent:
-				if r.data > 0 || r.eventLen > 0 {
+				if r.data || r.eventLen > 0 {
 					got = append(got, fmt.Sprintf("%s|%s|%v", r.event[:r.eventLen], data.String(), r.isDone()))
 				}
 				data.Reset()

@@ -134,8 +134,8 @@ func (d *inflater) run() (err error) {
 	in := bufio.NewReaderSize(d, 1<<10)
 	z := flate.NewReader(in)
 	defer z.Close()
-	buf := decodeBuffers.Get().(*[decodeBuffer]byte)
-	defer decodeBuffers.Put(buf)
+	buf := decodeBuffers.borrow()
+	defer decodeBuffers.giveBack(buf)
 	for {
 		for len(d.in) == 0 && !d.ended {
 			if !d.yield(struct{}{}) {

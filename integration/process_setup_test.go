@@ -76,6 +76,8 @@ type keeper struct {
 	persist string
 	// config, if set, is the Caddyfile in the place of the one below.
 	config func(addr, admin string) string
+	// exe is a Caddy; empty for the test itself.
+	exe string
 }
 
 // caddyfile is a config that counts the calls of app-a.
@@ -113,7 +115,10 @@ http://%s {
 // command is a Caddy command with a config file.
 func (k *keeper) command(t testing.TB, name, addr, admin string) *exec.Cmd {
 	t.Helper()
-	exe, err := os.Executable()
+	exe, err := k.exe, error(nil)
+	if exe == "" {
+		exe, err = os.Executable()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

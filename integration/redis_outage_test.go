@@ -65,37 +65,8 @@ func TestOutageIsBridgedAndHandedOver(t *testing.T) {
 	// the timeout is 250ms; the rest is for a busy machine, and below what a client
 	// without a bound would wait
 	const most = 4 * time.Second
-	for _, tt := range []struct {
-		name      string
-		cut, heal func(*redistest.Server, *redistest.Proxy)
-		forgets   bool
-	}{
-		{
-			"hung",
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() },
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Continue() },
-			false,
-		},
-		{
-			"killed and back",
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() },
-			false,
-		},
-		{
-			"killed and back empty",
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
-			func(s *redistest.Server, _ *redistest.Proxy) { s.RestartEmpty() },
-			true,
-		},
-		{
-			"partition",
-			func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{Partition: true}) },
-			func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{}) },
-			false,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, tt := range redistest.Outages() {
+		t.Run(tt.Name, func(t *testing.T) {
 			server := redistest.Start(t, redistest.Persistent())
 			proxy := redistest.NewProxy(t, server, 1)
 			up := newUpstream(t, nil)
@@ -103,7 +74,7 @@ func TestOutageIsBridgedAndHandedOver(t *testing.T) {
 			g.chats(before)
 			g.become(g.testName(), monthsOf(before))
 
-			tt.cut(server, proxy)
+			tt.Cut(server, proxy)
 			took := g.callers(4, during/4)
 			g.inOutage()
 			took = append(took, g.callers(1, during)...)
@@ -118,14 +89,14 @@ func TestOutageIsBridgedAndHandedOver(t *testing.T) {
 				return strings.Contains(g.logs.text(), "redis cannot be reached: calls are counted here")
 			})
 
-			tt.heal(server, proxy)
+			tt.Heal(server, proxy)
 			g.healed()
 			g.chats(after)
 			served := before + 2*during + after
 			if n := up.calls(); n != served {
 				t.Errorf("the upstream served %d calls, want %d", n, served)
 			}
-			if tt.forgets {
+			if tt.Forgets {
 				served -= before
 			}
 			g.become(g.testName(), monthsOf(served))

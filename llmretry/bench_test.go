@@ -58,6 +58,20 @@ func TestNothingThatFailsCostsLittle(t *testing.T) {
 	}
 }
 
+// grownBy is how many bytes were allocated for a call behind a limiter.
+func grownBy(t *testing.T, h *Handler, body string, up caddyhttp.HandlerFunc) (bytes uint64, err error) {
+	t.Helper()
+	l := &limiter{m: h.meter}
+	var before, after runtime.MemStats
+	err = l.serve(httptest.NewRecorder(), request(t.Context(), body), caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		runtime.ReadMemStats(&before)
+		err := h.ServeHTTP(w, r, up)
+		runtime.ReadMemStats(&after)
+		return err
+	}))
+	return after.TotalAlloc - before.TotalAlloc, err
+}
+
 // TestLargeRequestsAreNotCopied holds that another attempt sends the same memory.
 func TestLargeRequestsAreNotCopied(t *testing.T) {
 	const size = 20 << 20
@@ -75,18 +89,11 @@ func TestLargeRequestsAreNotCopied(t *testing.T) {
 			return replies(200, sixty)(w, r)
 		}
 		h := newHandler(t, new(Handler))
-		l := &limiter{m: h.meter}
-		var before, after runtime.MemStats
-		err := l.serve(httptest.NewRecorder(), request(t.Context(), body), caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-			runtime.ReadMemStats(&before)
-			err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(up))
-			runtime.ReadMemStats(&after)
-			return err
-		}))
+		grown, err := grownBy(t, h, body, up)
 		if err != nil || got != 3 {
 			t.Fatalf("%d attempts, %v", got, err)
 		}
-		if grown := after.TotalAlloc - before.TotalAlloc; grown > size/20 {
+		if grown > size/20 {
 			t.Errorf("%d bytes were allocated for three attempts", grown)
 		}
 	})
@@ -113,18 +120,11 @@ func TestFallbacksWithModelsCopyNothing(t *testing.T) {
 			held = append(held, h.meter.BodyBytes())
 			return replies(503, "")(w, r)
 		}
-		l := &limiter{m: h.meter}
-		var before, after runtime.MemStats
-		err := l.serve(httptest.NewRecorder(), request(t.Context(), body), caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-			runtime.ReadMemStats(&before)
-			err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(up))
-			runtime.ReadMemStats(&after)
-			return err
-		}))
+		grown, err := grownBy(t, h, body, up)
 		if want := []string{"gpt-5", "spare-one", "two", "the-third-of-them"}; err != nil || !slices.Equal(models, want) {
 			t.Errorf("asked for %q, want %q; %v", models, want, err)
 		}
-		if grown := after.TotalAlloc - before.TotalAlloc; grown > size/20 {
+		if grown > size/20 {
 			t.Errorf("%d bytes were allocated for four attempts", grown)
 		}
 		for i, n := range held {

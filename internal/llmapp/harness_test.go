@@ -157,19 +157,5 @@ func stop(t testing.TB) func() {
 // ask asks the admin endpoint, and returns the status that Caddy answers an error with.
 func ask(t testing.TB, method, target string) (*httptest.ResponseRecorder, int, error) {
 	t.Helper()
-	r := httptest.NewRequest(method, target, http.NoBody)
-	for _, route := range new(Admin).Routes() {
-		if route.Pattern != r.URL.Path {
-			continue
-		}
-		w := httptest.NewRecorder()
-		err := route.Handler.ServeHTTP(w, r)
-		var api caddy.APIError
-		if errors.As(err, &api) {
-			return w, api.HTTPStatus, err
-		}
-		return w, w.Code, err
-	}
-	t.Fatalf("nobody answers %s", target)
-	return nil, 0, nil
+	return send(t, method, target, "")
 }

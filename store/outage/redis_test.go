@@ -140,43 +140,13 @@ func start(t *testing.T, c store.Counters, clients int) *load {
 func (l *load) end() { close(l.stop); l.wg.Wait() }
 
 func TestOutagesUnderLoad(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		cut, heal func(*redistest.Server, *redistest.Proxy)
-		forgets   bool
-	}{
-		{
-			"hung",
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() },
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Continue() },
-			false,
-		},
-		{
-			"killed and back",
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() },
-			false,
-		},
-		{
-			"killed and back empty",
-			func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
-			func(s *redistest.Server, _ *redistest.Proxy) { s.RestartEmpty() },
-			true,
-		},
-		{
-			"partition",
-			func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{Partition: true}) },
-			func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{}) },
-			false,
-		},
-		{
-			"losing replies",
-			func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{Requests: 0.5, Replies: 0.5}) },
-			func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{}) },
-			false,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	losing := redistest.Outage{
+		Name: "losing replies",
+		Cut:  func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{Requests: 0.5, Replies: 0.5}) },
+		Heal: func(_ *redistest.Server, p *redistest.Proxy) { p.Set(redistest.Faults{}) },
+	}
+	for _, tt := range append(redistest.Outages(), losing) {
+		t.Run(tt.Name, func(t *testing.T) {
 			server := redistest.Start(t, redistest.Persistent())
 			proxy := redistest.NewProxy(t, server, 1)
 			c := bridge(t, proxy.Addr(), t.TempDir())
@@ -185,7 +155,7 @@ func TestOutagesUnderLoad(t *testing.T) {
 			wait(t, "calls", func() bool { return l.calls.Load() > 200 })
 			goroutines := runtime.NumGoroutine()
 
-			tt.cut(server, proxy)
+			tt.Cut(server, proxy)
 			before := l.calls.Load()
 			wait(t, "the circuit to open", func() bool { return c.Status().Open })
 			n := l.calls.Load()
@@ -201,7 +171,7 @@ func TestOutagesUnderLoad(t *testing.T) {
 			if median := added[len(added)/2]; median > time.Millisecond {
 				t.Errorf("calls waited for %s once it was open, as the median", median)
 			}
-			tt.heal(server, proxy)
+			tt.Heal(server, proxy)
 			wait(t, "the circuit to close", func() bool { return !c.Status().Open })
 			n = l.calls.Load()
 			wait(t, "calls after the outage", func() bool { return l.calls.Load() > n+200 })
@@ -214,7 +184,7 @@ func TestOutagesUnderLoad(t *testing.T) {
 			}
 			want := l.calls.Load() + int64(len(added))
 			calls, used := total(t, server.Addr())
-			if tt.forgets {
+			if tt.Forgets {
 				if least := want - before - 32; calls < least || calls > want || used < 3*least || used > 3*want {
 					t.Errorf("%d calls and %d tokens charged, want %d to %d calls", calls, used, least, want)
 				}

@@ -215,7 +215,8 @@ type Counters interface {
 	// Reserve checks all takes and takes all or none of them, at one instant. The
 	// results correspond to the takes, in a slice that has their length; they are
 	// filled in both cases. A ticket is returned if and only if the call is
-	// admitted. A refusal leaves every counter as it was.
+	// admitted. A refusal leaves every counter as it was. Neither r nor the results
+	// are looked at any more once it has returned.
 	Reserve(ctx context.Context, r *Reservation, results []Result) (*Ticket, error)
 
 	// Settle ends a ticket: what is held is released, and actual, which

@@ -157,15 +157,15 @@ type rule struct {
 
 	metered, media bool // as of its unit
 	telling        bool // as of its window, see watched
-	shared         unique.Handle[store.Rule]
+	interned       unique.Handle[store.Rule]
 }
 
-// share has the rule's counter go by the very text that a store keeps of its name: two
+// intern has the rule's counter go by the very text that a store keeps of its name: two
 // names that are one piece of memory are compared at a glance, which each call does several
 // times.
-func (r *rule) share() {
-	r.shared = unique.Make(*r.store)
-	counter := r.shared.Value()
+func (r *rule) intern() {
+	r.interned = unique.Make(*r.store)
+	counter := r.interned.Value()
 	r.store = &counter
 }
 
@@ -270,7 +270,7 @@ func (rc *Rule) compile(zone *time.Location, k *Kind) (*rule, error) {
 		r.store.Refill = amount
 	}
 	r.fixed = newFixedHeaders(r)
-	r.share()
+	r.intern()
 	return r, nil
 }
 

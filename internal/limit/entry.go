@@ -3,6 +3,7 @@ package limit
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
@@ -28,13 +29,21 @@ type entry struct {
 	free    bool     // the call has to fit in the rules alone that count it beforehand
 	again   bool     // its rules are chosen for the second time
 
-	reservation store.Reservation
-	room        store.Ticket
-	actual      [inline]int64 // room for what is settled, by rule
+	asked  *question // of the store; nil once the call is admitted
+	room   store.Ticket
+	actual [2]int64 // room for what is settled, by rule, of most calls
 }
 
-// newEntry returns an entry with room for as many rules as calls have to fit in, as a rule:
-// it is one piece of memory then.
+// question is what a store is asked. It is used again, for no store keeps it.
+type question struct {
+	store.Reservation
+	takes [inline]store.Take
+}
+
+var questions = sync.Pool{New: func() any { return new(question) }}
+
+// newEntry returns an entry that is to be admitted, with room for as many rules as calls
+// have to fit in, as a rule: it is one piece of memory then.
 func newEntry(l *Limiter, set *ruleset) *entry {
 	switch n := len(set.rules); {
 	case len(set.blocks) > 0:
@@ -42,82 +51,94 @@ func newEntry(l *Limiter, set *ruleset) *entry {
 			entry
 			rules   [inline]*rule
 			results [inline]store.Result
-			takes   [inline]store.Take
 			lines   [inline]store.Line
 		}
 		e.entry.rules = e.rules[:0]
-		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
+		return e.with(l, e.results[:0], e.lines[:0])
 	case n <= 1 && l.dollars:
 		var e struct {
 			entry
 			results [1]store.Result
-			takes   [1]store.Take
 			lines   [1]store.Line
 			quote   quote
 		}
 		e.entry.quote = &e.quote
-		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
+		return e.with(l, e.results[:0], e.lines[:0])
 	case n <= 1:
 		var e struct {
 			entry
 			results [1]store.Result
-			takes   [1]store.Take
 			lines   [1]store.Line
 		}
-		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
+		return e.with(l, e.results[:0], e.lines[:0])
 	case n == 2:
 		var e struct {
 			entry
 			results [2]store.Result
-			takes   [2]store.Take
 			lines   [2]store.Line
 		}
-		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
+		return e.with(l, e.results[:0], e.lines[:0])
 	default:
 		var e struct {
 			entry
 			results [inline]store.Result
-			takes   [inline]store.Take
 			lines   [inline]store.Line
 		}
-		return e.with(l, e.results[:0], e.takes[:0], e.lines[:0])
+		return e.with(l, e.results[:0], e.lines[:0])
 	}
 }
 
 // with sets what an entry has room in.
-func (e *entry) with(l *Limiter, results []store.Result, takes []store.Take, lines []store.Line) *entry {
-	e.l, e.results = l, results
-	e.reservation.Takes = takes
-	e.room.Lines = lines
-	e.reservation.Room = &e.room
+func (e *entry) with(l *Limiter, results []store.Result, lines []store.Line) *entry {
+	e.l, e.results, e.room.Lines = l, results, lines
+	e.asked = questions.Get().(*question)
+	e.asked.Takes, e.asked.Room = e.asked.takes[:0], &e.room
 	return e
 }
 
+// answered gives back what the store was asked.
+func (e *entry) answered() {
+	*e.asked = question{}
+	questions.Put(e.asked)
+	e.asked = nil
+}
+
 // admit has the store take what the call wants of all rules, or of none.
-func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted *entry, f *Refusal, err error) {
+func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (*entry, *Refusal, error) {
 	e := newEntry(l, who.set)
+	admitted, f, err := e.admit(r, call, &who)
+	e.answered()
+	if !admitted {
+		return nil, f, err
+	}
+	return e, nil, nil
+}
+
+// admit tells whether the call is admitted. If not it is refused, for a reason that may be
+// an error, or let pass for none.
+func (e *entry) admit(r *http.Request, call *meter.Call, who *caller) (admitted bool, f *Refusal, err error) {
 	defer func() {
-		if admitted == nil {
+		if !admitted {
 			e.leave(nil, nil)
 		}
 	}()
-	res := &e.reservation
-	res.Entity.Instance, res.Entity.Consumer = l.id, who.consumer
+	l, res := e.l, &e.asked.Reservation
+	res.Entity = store.Entity{Instance: l.id, Consumer: who.consumer}
 	res.Known = l.known || who.consumer == meter.DefaultConsumer
 	res.Strict = l.config.Mode == Strict
 	res.Lease = l.leases.Lease()
 	if f := e.choose(r, call, who.set); f != nil {
-		return nil, f, nil
+		return false, f, nil
 	}
 	if len(e.rules) == 0 {
-		return nil, nil, nil // the operator lets it pass
+		return false, nil, nil // the operator lets it pass
 	}
 	w, f := l.want(call, e.rules)
 	if f != nil {
-		return nil, f, nil
+		return false, f, nil
 	}
 	if w.media, f = mediaOf(r, call, e.rules); f != nil {
-		return nil, f, nil
+		return false, f, nil
 	}
 	if w.media != (media{}) {
 		e.specially().media = w.media
@@ -125,7 +146,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	if l.dollars {
 		w.room = e.quote
 		if w.quote, f = l.quote(call, &w); f != nil {
-			return nil, f, nil
+			return false, f, nil
 		}
 		e.quote = w.quote
 	}
@@ -133,16 +154,16 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 
 	fresh := e.newcomers().unasked()
 	if len(who.set.blocks) > 0 && e.refused(!fresh) {
-		return nil, e.refusedAs(call, &w), nil
+		return false, e.refusedAs(call, &w), nil
 	}
 	if fresh {
 		if err := e.enroll(r.Context()); err != nil {
-			return nil, nil, err
+			return false, nil, err
 		}
 		if e.newcomers().sharing() {
 			e.again = true
 			if f := e.choose(r, call, who.set); f != nil {
-				return nil, f, nil
+				return false, f, nil
 			}
 			e.takes(call, &w)
 		}
@@ -152,11 +173,11 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	e.ticket, err = l.counters.Reserve(r.Context(), res, e.results)
 	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
 	if err != nil {
-		return nil, nil, err
+		return false, nil, err
 	}
-	e.look(&who)
+	e.look(who)
 	if e.ticket == nil {
-		return nil, e.refusedAs(call, &w), nil
+		return false, e.refusedAs(call, &w), nil
 	}
 	if l.shadowed(e) {
 		call.Shadowed(l.id)
@@ -169,13 +190,13 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 	}
 	if w.writeCap && !call.WriteCap(r, w.capWithin(e)) {
 		e.Cancel()
-		return nil, capRequired(), nil
+		return false, capRequired(), nil
 	}
 	if res.Strict && w.output > 0 && !call.RepeatCap(r, l.upstream()) {
 		e.Cancel()
-		return nil, capRequired(), nil
+		return false, capRequired(), nil
 	}
-	return e, nil, nil
+	return true, nil, nil
 }
 
 // refused tells whether the call is known to be refused, whatever the counters of its
@@ -184,7 +205,7 @@ func (l *Limiter) admit(r *http.Request, call *meter.Call, who caller) (admitted
 // their models.
 func (e *entry) refused(often bool) bool {
 	e.results = slices.Grow(e.results, len(e.rules))[:len(e.rules)]
-	if !store.Refuses(e.l.counters, &e.reservation, e.results, often) {
+	if !store.Refuses(e.l.counters, &e.asked.Reservation, e.results, often) {
 		return false
 	}
 	for i := range e.results {
@@ -200,12 +221,12 @@ func (e *entry) refusedAs(call *meter.Call, w *wants) *Refusal {
 	if e.l.shadowed(e) {
 		call.Shadowed(e.l.id)
 	}
-	return e.l.violated(e, e.reservation.Takes, w)
+	return e.l.violated(e, e.asked.Takes, w)
 }
 
 // takes puts what the call wants of the rules that were chosen into the reservation.
 func (e *entry) takes(call *meter.Call, w *wants) {
-	takes := e.reservation.Takes[:0]
+	takes := e.asked.Takes[:0]
 	e.free = uncounted(call)
 	if e.special != nil {
 		e.special.idle = nil
@@ -221,7 +242,7 @@ func (e *entry) takes(call *meter.Call, w *wants) {
 		// nothing is wanted; what it reports against expectation is charged
 		takes = append(takes, store.Take{Rule: ru.store, Limit: ru.limit, Need: 1, Shadow: true})
 	}
-	e.reservation.Takes = takes
+	e.asked.Takes = takes
 }
 
 // shadowed tells whether a rule that only reports would have refused the call.

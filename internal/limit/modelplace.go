@@ -49,7 +49,9 @@ func (r *roll) end(keep int64, leases *store.Leases) {
 // newcomers are what a call has to do with models that are new. Most calls have none.
 type newcomers struct {
 	c     *acquaintance // of the call's entity: that which its places are in, to its end
-	fresh []string      // the store is to be asked for their counters
+	of    store.Entity
+	known bool     // as in store.Reservation
+	fresh []string // the store is to be asked for their counters
 	named []newcomer
 }
 
@@ -66,7 +68,7 @@ type newcomer struct {
 func (e *entry) come(c *acquaintance) *newcomers {
 	s := e.specially()
 	if s.newcomers == nil {
-		s.newcomers = &newcomers{c: c}
+		s.newcomers = &newcomers{c: c, of: e.asked.Entity, known: e.asked.Known}
 	}
 	return s.newcomers
 }
@@ -77,7 +79,7 @@ func (e *entry) acquaintance() *acquaintance {
 	if nc := e.newcomers(); nc != nil {
 		return nc.c
 	}
-	return acquainted.of(e.reservation.Entity)
+	return acquainted.of(e.asked.Entity)
 }
 
 func (nc *newcomers) find(model string) *newcomer {
@@ -118,7 +120,8 @@ func (e *entry) registrar() *registrar {
 
 // registrarOf is the registrar of a call that has newcomers.
 func (e *entry) registrarOf(counters store.Counters, leases *store.Leases) *registrar {
-	return &registrar{counters, leases, e.reservation.Entity, e.reservation.Known, e.newcomers().c}
+	nc := e.newcomers()
+	return &registrar{counters, leases, nc.of, nc.known, nc.c}
 }
 
 // enroll has the store say which of a call's models have counters of their own.

@@ -77,7 +77,7 @@ func (c *Config) block(mb *ModelBlock, before []*block, zone *time.Location, k *
 		ru.block = b
 		ru.words, ru.said = ru.words+" "+b.words, ru.said+" "+b.short
 		ru.store.ID += b.id
-		ru.share()
+		ru.intern()
 		ru.fixed = newFixedHeaders(ru)
 	}
 	b.rules = rules

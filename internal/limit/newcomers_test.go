@@ -19,7 +19,7 @@ func eachApart(t *testing.T) *Limiter {
 // newcomersOf is the entry of a call of an entity whose rules are to be chosen.
 func newcomersOf(l *Limiter, of store.Entity) *entry {
 	e := newEntry(l, l.plan.base)
-	e.reservation.Entity = of
+	e.asked.Entity = of
 	return e
 }
 

@@ -104,7 +104,7 @@ func (b *block) rulesFor(s slot) []*rule {
 			counter.ID += "=" + s.model
 		}
 		own.store = &counter
-		own.share()
+		own.intern()
 		rules[i] = &own
 	}
 	return rules

@@ -29,12 +29,12 @@ func (e *entry) look(who *caller) {
 	if !slices.ContainsFunc(e.rules, (*rule).watched) {
 		return
 	}
-	e.watch = tracked.of(e.reservation.Entity)
+	e.watch = tracked.of(e.asked.Entity)
 	if !e.l.shared {
 		c := who.vars.Consumer()
 		e.who, e.named = c.Name, c.Named
 	}
-	e.tell(e.compare())
+	e.tell(who.consumer, e.compare())
 }
 
 // compare is what look finds.
@@ -71,7 +71,7 @@ func (e *entry) compare() (found []news) {
 // far; nil if nothing came of it.
 func (e *entry) spend(o *meter.Outcome, amount func(i int) int64) {
 	if e.watch != nil {
-		e.tell(e.charge(o, amount))
+		e.tell(e.ticket.Entity.Consumer, e.charge(o, amount))
 	}
 }
 
@@ -101,21 +101,20 @@ func (e *entry) charge(o *meter.Outcome, amount func(i int) int64) (found []news
 	return found
 }
 
-// tell tells operators what was found.
-func (e *entry) tell(found []news) {
+// tell tells operators what was found of a consumer.
+func (e *entry) tell(consumer string, found []news) {
 	for _, n := range found {
-		e.tellOf(n.rule, n.percent, n.used)
+		e.tellOf(consumer, n.rule, n.percent, n.used)
 	}
 }
 
 // tellOf tells operators that a share of a limit is used.
-func (e *entry) tellOf(i int, percent, used int64) {
+func (e *entry) tellOf(consumer string, i int, percent, used int64) {
 	ru, res := e.rules[i], &e.results[i]
 	var who *metrics.Consumer
 	if !e.l.shared {
 		who = &metrics.Consumer{Name: e.who, Named: e.named}
 	}
-	consumer := e.reservation.Entity.Consumer
 	metrics.Process.Threshold(who, e.l.id, ru.words, int(percent))
 	if c := e.l.logger.Check(zap.InfoLevel, "a limit is used up or nearly so"); c != nil {
 		c.Write(zap.String("instance", e.l.id), zap.String("rule", ru.words), zap.String("model", ru.model), zap.String("consumer", consumer), zap.Int64("percent", percent))

@@ -40,7 +40,7 @@ func (c *Counters) reserve(ctx context.Context, r *store.Reservation, results []
 		return nil, nil
 	case err == nil:
 		c.outstanding.Add(1)
-		t := &ticket{Ticket: *inner, inner: inner, remote: true}
+		t := &ticket{Ticket: store.Ticket{Entity: inner.Entity, Lines: inner.Lines, Deadline: inner.Deadline}, inner: inner, remote: true}
 		t.Private = t
 		return &t.Ticket, nil
 	case !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:

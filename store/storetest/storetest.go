@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -146,11 +147,22 @@ func (f *fixture) consumer(name string) store.Entity {
 // reserve fails the test on an error, and where a ticket and a refusal coincide.
 func reserve(t tester, s store.Counters, r store.Reservation) (*store.Ticket, []store.Result) {
 	t.Helper()
-	results := make([]store.Result, len(r.Takes))
-	k, err := s.Reserve(context.Background(), &r, results)
+	// What a store is asked and answers with is the caller's again when Reserve returns, so
+	// that other calls may have it then. There is room for every other ticket.
+	takes, filled := slices.Clone(r.Takes), make([]store.Result, len(r.Takes))
+	asked := r
+	asked.Takes = takes
+	if len(takes)%2 == 1 {
+		asked.Room = &store.Ticket{Lines: make([]store.Line, 0, len(takes))}
+	}
+	k, err := s.Reserve(context.Background(), &asked, filled)
 	if err != nil {
 		t.Fatalf("reserving: %v", err)
 	}
+	results := slices.Clone(filled)
+	clear(takes)
+	clear(filled)
+	asked = store.Reservation{}
 	refused := false
 	for i := range results {
 		refused = refused || results[i].Exceeded && !r.Takes[i].Shadow

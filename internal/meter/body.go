@@ -201,7 +201,7 @@ func setBody(r *http.Request, size int64, of io.Reader) {
 		r.Header["Content-Length"] = []string{string(length)}
 	}
 	for _, name := range []string{"Transfer-Encoding", "Expect"} { // the body is here: there is nothing to wait for
-		if _, ok := r.Header[name]; ok { // others may be reading a header that has neither
+		if r.Header[name] != nil { // others may be reading a header that has neither
 			delete(r.Header, name)
 		}
 	}

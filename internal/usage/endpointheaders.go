@@ -13,7 +13,7 @@ var methodOverrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-
 // of another method.
 func StripMethodOverride(h http.Header) {
 	for _, name := range methodOverrides {
-		if _, ok := h[name]; ok { // others may be reading a header that has none
+		if h[name] != nil { // others may be reading a header that has none
 			delete(h, name)
 		}
 	}

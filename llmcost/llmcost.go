@@ -31,7 +31,7 @@ func init() {
 //
 // Placeholder | Description
 // ------------|------------
-// `{http.vars.x-llm-cost}` | The cost in USD, with 12 decimals; not set where the call is unpriced or refused
+// `{http.vars.x-llm-cost}` | The cost in USD, with 12 decimals; empty where the call is unpriced or refused
 // `{http.vars.x-llm-cost-status}` | `calculated`, `reported` (by the provider), `estimated` or `unpriced`
 type Handler struct {
 	// Provider is whose prices apply, by LiteLLM's names of providers: `openai`,

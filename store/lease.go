@@ -51,11 +51,11 @@ func (l *Leases) SetLease(d time.Duration) {
 func (l *Leases) Keep(t *Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t.next != nil {
+	if t.keeper != nil {
 		return
 	}
 	last := l.ring.prev
-	t.prev, t.next = last, &l.ring
+	t.keeper, t.prev, t.next = l, last, &l.ring
 	last.next, l.ring.prev = t, t
 	l.kept++
 	if !l.running {
@@ -71,16 +71,21 @@ func (l *Leases) Len() int {
 	return l.kept
 }
 
-// Settle stops to renew a ticket and settles it.
+// Settle stops to renew a ticket, whichever keeper has it, and settles it.
 func (l *Leases) Settle(t *Ticket, actual []int64) {
-	l.mu.Lock()
-	if t.next != nil {
-		t.prev.next, t.next.prev = t.next, t.prev
-		t.prev, t.next = nil, nil
-		l.kept--
+	if t.keeper != nil {
+		t.keeper.drop(t)
 	}
-	l.mu.Unlock()
 	l.counters.Settle(t, actual)
+}
+
+// drop takes a ticket out of the list that it is in.
+func (l *Leases) drop(t *Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.prev.next, t.next.prev = t.next, t.prev
+	t.keeper, t.prev, t.next = nil, nil, nil
+	l.kept--
 }
 
 func (l *Leases) run() {

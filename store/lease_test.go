@@ -76,3 +76,26 @@ func TestShorterLeaseActsAtOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A config that is replaced may end a call by the keeper of another one.
+func TestTicketsAreDroppedByTheKeeperThatHasThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &renewals{began: time.Now()}
+		a, b := NewLeases(r, 90*time.Second, nil), NewLeases(r, 90*time.Second, nil)
+		mine, theirs, last := new(Ticket), new(Ticket), new(Ticket)
+		a.Keep(mine)
+		a.Keep(last)
+		b.Keep(theirs)
+		b.Settle(mine, nil)
+		if a.Len() != 1 || b.Len() != 1 {
+			t.Errorf("%d and %d tickets are kept, want one each", a.Len(), b.Len())
+		}
+		a.Settle(last, nil)
+		b.Settle(theirs, nil)
+		b.Settle(theirs, nil)
+		if a.Len() != 0 || b.Len() != 0 || r.settled != 4 {
+			t.Errorf("%d and %d tickets are kept in the end, %d settled", a.Len(), b.Len(), r.settled)
+		}
+		time.Sleep(time.Hour) // both have stopped by then
+	})
+}

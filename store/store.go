@@ -152,8 +152,9 @@ type Ticket struct {
 	Private any
 	Mark    Mark
 
-	// Those beside it in the list of those that are kept alive, which Leases guards: both
-	// are nil of one that is in none.
+	// The keeper that has it, and those beside it in its list, which it guards; nil while
+	// none has it.
+	keeper     *Leases
 	prev, next *Ticket
 }
 

@@ -72,7 +72,7 @@ func TestRulesOfAModelThatComesTooLate(t *testing.T) {
 	l.id = "rules-of-a-late-model"
 	c := acquainted.of(store.Entity{Instance: l.id, Consumer: "app"})
 	for i := range modelsMost {
-		c.meet("m"+strings.Repeat("x", i), time.Now().Add(time.Hour), new(place), nil)
+		c.meet("m"+strings.Repeat("x", i), time.Now().Add(time.Hour), new(place))
 	}
 	for model, want := range map[string]string{"mxx": "mxx", "late": otherModels, otherModels: otherModels} {
 		infos := l.RulesOfModel("app", model)

@@ -33,16 +33,17 @@ type place struct {
 
 // roll is what the store holds for the models that one call found new.
 type roll struct {
+	leases *store.Leases // which keep the ticket: calls of another config may end it, with a store of their own
 	ticket *store.Ticket // of all names, and of each
 	actual []int64
 	open   int // of which it is not settled
 }
 
 // end settles one of the models. The acquaintance's lock is held.
-func (r *roll) end(keep int64, leases *store.Leases) {
+func (r *roll) end(keep int64) {
 	r.actual[0] += keep
 	if r.open--; r.open == 0 {
-		leases.Settle(r.ticket, r.actual)
+		r.leases.Settle(r.ticket, r.actual)
 	}
 }
 
@@ -144,9 +145,9 @@ func (g *registrar) enroll(ctx context.Context, names []string) (met []newcomer,
 		all, each := &results[0], results[1:]
 		if t != nil {
 			g.leases.Keep(t)
-			r := &roll{ticket: t, actual: make([]int64, len(results)), open: len(names)}
+			r := &roll{leases: g.leases, ticket: t, actual: make([]int64, len(results)), open: len(names)}
 			for i, name := range names {
-				p := g.c.meet(name, each[i].ResetAt, &place{calls: 1, roll: r}, g.leases)
+				p := g.c.meet(name, each[i].ResetAt, &place{calls: 1, roll: r})
 				met = append(met, newcomer{name, true, p})
 			}
 			return met, nil
@@ -159,9 +160,9 @@ func (g *registrar) enroll(ctx context.Context, names []string) (met []newcomer,
 		for i, name := range names {
 			switch {
 			case each[i].Used > 0:
-				met = append(met, newcomer{name, true, g.c.meet(name, each[i].ResetAt, nil, g.leases)})
+				met = append(met, newcomer{name, true, g.c.meet(name, each[i].ResetAt, nil)})
 			case each[i].Held > 0:
-				met = append(met, newcomer{name, true, g.c.meet(name, each[i].ResetAt, &place{calls: 1}, g.leases)})
+				met = append(met, newcomer{name, true, g.c.meet(name, each[i].ResetAt, &place{calls: 1})})
 			case int64(len(rest)) < room:
 				rest = append(rest, name)
 			default:
@@ -222,7 +223,7 @@ func (c *acquaintance) find(model string) int {
 
 // meet notes that a model has counters of its own, in a place that a call has found, and
 // returns the one that the call is in. Nil is one that is there to stay.
-func (c *acquaintance) meet(model string, until time.Time, p *place, leases *store.Leases) *place {
+func (c *acquaintance) meet(model string, until time.Time, p *place) *place {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.find(model)
@@ -242,7 +243,7 @@ func (c *acquaintance) meet(model string, until time.Time, p *place, leases *sto
 	case in.roll == nil:
 		in.roll = p.roll // another call was told of it first
 	case p.roll != nil:
-		p.roll.end(0, leases)
+		p.roll.end(0)
 	}
 	in.calls++
 	return in
@@ -250,7 +251,7 @@ func (c *acquaintance) meet(model string, until time.Time, p *place, leases *sto
 
 // leave ends a call in the place of a model. It returns whether that is to be kept from
 // now on: then it must be charged.
-func (c *acquaintance) leave(model string, p *place, keep bool, leases *store.Leases) (kept bool) {
+func (c *acquaintance) leave(model string, p *place, keep bool) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.calls--
@@ -264,7 +265,7 @@ func (c *acquaintance) leave(model string, p *place, keep bool, leases *store.Le
 		}
 	}
 	if !keep && p.roll != nil {
-		p.roll.end(0, leases)
+		p.roll.end(0)
 	}
 	return keep
 }
@@ -295,7 +296,7 @@ func (e *entry) leave(o *meter.Outcome, actual []int64) {
 		if n.place == nil {
 			continue
 		}
-		if g.c.leave(n.model, n.place, e.keeps(n.model, o, actual), g.leases) {
+		if g.c.leave(n.model, n.place, e.keeps(n.model, o, actual)) {
 			go g.charge(n.model, n.place) // it may take a while, and the client is not to wait
 		}
 	}
@@ -340,7 +341,7 @@ func (g *registrar) charge(model string, p *place) {
 			keep = 1
 		}
 		g.c.mu.Lock()
-		r.end(keep, g.leases)
+		r.end(keep)
 		g.c.mu.Unlock()
 	}
 	if err != nil {

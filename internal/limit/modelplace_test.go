@@ -73,7 +73,7 @@ func (g *registrar) call(t testing.TB, models ...string) (met []newcomer) {
 // end ends a call; what is to be made sure of is, before it returns.
 func (g *registrar) end(met []newcomer, keep bool) {
 	for _, n := range met {
-		if n.place != nil && g.c.leave(n.model, n.place, keep, g.leases) {
+		if n.place != nil && g.c.leave(n.model, n.place, keep) {
 			g.charge(n.model, n.place)
 		}
 	}

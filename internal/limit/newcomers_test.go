@@ -64,13 +64,13 @@ func TestWhatIsKnownOfAModelHoldsForTheCall(t *testing.T) {
 			[]string{"~"},
 		},
 		"one that has its own is forgotten": {
-			func(c *acquaintance) { c.meet("real", reset, nil, nil) },
+			func(c *acquaintance) { c.meet("real", reset, nil) },
 			func(c *acquaintance) { c.forget("real") },
 			[]string{"=real", "~"},
 		},
 		"one that shares gets a place": {
 			func(c *acquaintance) { c.miss("real", time.Now(), reset) },
-			func(c *acquaintance) { c.meet("real", reset, nil, nil) },
+			func(c *acquaintance) { c.meet("real", reset, nil) },
 			[]string{"~"},
 		},
 	} {

@@ -44,7 +44,7 @@ func TestModelsThatShareAreRemembered(t *testing.T) {
 			t.Errorf("%s: own %t, known %t, want %t and %t", model, gotOwn, gotOK, own, ok)
 		}
 	}
-	c.meet("mine", reset, new(place), nil)
+	c.meet("mine", reset, new(place))
 	check("late", noon, false, false)
 	c.miss("late", noon, reset)
 	check("late", noon, false, true)

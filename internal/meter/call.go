@@ -50,6 +50,7 @@ type Call struct {
 	refusedBy string
 	shadowed  []string
 	ended     bool
+	again     bool     // a call of the same request came before, or may come in a route for errors
 	announced bool     // the variables that tell the cost are there
 	carried   *carried // &first, where no call of the request came before
 	attempts  attempts // of a handler that tries more than once

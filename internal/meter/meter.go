@@ -104,7 +104,9 @@ func (m *Meter) CallIn(r *http.Request, vars Vars) *Call {
 	}
 	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header), figures: figuresPool.Get().(*figures)}
 	c.repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	c.route = routeOf(r, c.Endpoint.API)
+	server := serverOf(r)
+	c.route = routeOf(server, r.Host, c.Endpoint.API)
+	c.again = at != nil || server != nil && server.Errors != nil && len(server.Errors.Routes) > 0
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
 	default:

@@ -20,8 +20,10 @@ import (
 // another one has served, a writer of the body whose answer came early. They look up
 // variables and fields of the request as long as they live, without a lock, and a map of Go
 // that is written meanwhile ends the process. So when the handlers have returned, nothing
-// here writes to variables or header of their request any more. Where it has to, since it
-// may pass again, they get a request that is apart.
+// here writes to variables or header of their request any more. Where that could not be
+// helped, since the request may pass again, or a call of it follow in the server's routes for
+// errors, they get a request that is apart. (In the routes for errors of a subroute it is as
+// in Caddy itself.)
 type Passage struct {
 	context.Context // of the request that came
 

@@ -93,35 +93,68 @@ func TestWhatHandlersLeaveBehindMayLookAtTheRequest(t *testing.T) {
 	nothingHeld(t, m)
 }
 
+// leaveBehind is an upstream that answers with a status. What it leaves at work reads the
+// request's variables until stop is closed.
+func leaveBehind(stop <-chan struct{}, work *sync.WaitGroup, status int, seen *http.Request) caddyhttp.Handler {
+	return handler(func(w http.ResponseWriter, in *http.Request) error {
+		*seen = *in
+		ctx, header := in.Context(), in.Header
+		caddyhttp.SetVar(ctx, "reverse_proxy.dial_info", status)
+		repeat(stop, work, func() {
+			vars := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
+			_, _, _ = vars["proxy_protocol_info"], ctx.Err(), header.Get("X-Extra")
+			_ = ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).ReplaceAll("{http.vars.x} {http.request.uri}", "")
+		})
+		return answer(status, document, chatAnswer)(w, in)
+	})
+}
+
 // Where there is one passage alone, the handlers behind get the request that came. What they
-// leave at work reads its variables while the call ends, and a route for errors makes
-// another one of it.
+// leave at work reads its variables while the call ends.
 func TestNothingIsWrittenWhereTheOnlyPassageMayBeLookedAt(t *testing.T) {
 	m := New()
 	stop := make(chan struct{})
 	var work sync.WaitGroup
-	r := newRequest(http.MethodPost, chatPath, plainBody, "X-HTTP-Method-Override", "PUT", "Expect", "100-continue")
-	caddyhttp.SetVar(r.Context(), "x", "1")
-	for pass := range 3 { // all but the first are those of routes for errors
+	for range 3 {
+		r := newRequest(http.MethodPost, chatPath, plainBody)
+		vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 		m.Call(r).Price(new(tariff))
-		l := newLimiter(m, fmt.Sprint(pass))
-		next := handler(func(w http.ResponseWriter, in *http.Request) error {
-			if same := in == r; same != (pass == 0) {
-				t.Errorf("pass %d: the request that came is handed on: %t", pass, same)
-			}
-			ctx, header := in.Context(), in.Header
-			repeat(stop, &work, func() {
-				vars := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
-				_, _, _, _ = vars["x"], vars["proxy_protocol_info"], ctx.Err(), header.Get("X-Extra")
-			})
-			return answer(200, document, chatAnswer)(w, in)
-		})
-		if err := serve(httptest.NewRecorder(), r, next, newLimiter(m, "outer"), l); err != nil {
+		l := newLimiter(m, "l")
+		var seen http.Request
+		if err := serve(httptest.NewRecorder(), r, leaveBehind(stop, &work, 200, &seen), newLimiter(m, "outer"), l); err != nil {
 			t.Fatal(err)
 		}
 		l.wait(t)
+		if seen.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)["reverse_proxy.dial_info"] != vars["reverse_proxy.dial_info"] {
+			t.Error("variables are not those of the request that came")
+		}
 		if Var(r, VarCostStatus) != string(CostCalculated) || Var(r, VarCost) == "" {
-			t.Errorf("pass %d: cost %q, %q", pass, Var(r, VarCost), Var(r, VarCostStatus))
+			t.Errorf("cost %q, %q", Var(r, VarCost), Var(r, VarCostStatus))
+		}
+	}
+	close(stop)
+	work.Wait()
+	nothingHeld(t, m)
+}
+
+// A server with routes for errors may make another call of the request, while what the first
+// has left at work looks at it.
+func TestRoutesForErrorsWriteNothingThatIsLookedAt(t *testing.T) {
+	m := New()
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	r := newRequest(http.MethodPost, chatPath, plainBody)
+	server := &caddyhttp.Server{Errors: &caddyhttp.HTTPErrorConfig{Routes: make(caddyhttp.RouteList, 1)}}
+	*r = *r.WithContext(context.WithValue(r.Context(), caddyhttp.ServerCtxKey, server))
+	for pass, status := range []int{502, 503, 200} { // all but the first are in those routes
+		m.Call(r).Price(new(tariff))
+		l := newLimiter(m, fmt.Sprint(pass))
+		if err := serve(httptest.NewRecorder(), r, leaveBehind(stop, &work, status, new(http.Request)), l); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(t)
+		if got := caddyhttp.GetVar(r.Context(), "reverse_proxy.dial_info"); got != status {
+			t.Errorf("pass %d: outside, the variable is %v", pass, got)
 		}
 	}
 	close(stop)

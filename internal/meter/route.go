@@ -19,18 +19,22 @@ type route struct {
 // routeOf is the route of a request. Its host counts only where the config names it: who
 // could invent hosts would have one of which nothing, or only little use, is known, and
 // be expected to use less than others.
-func routeOf(r *http.Request, api usage.API) route {
-	return route{namedHost(r), api}
+func routeOf(server *caddyhttp.Server, host string, api usage.API) route {
+	return route{namedHost(server, host), api}
+}
+
+// serverOf is the server that has a request; nil outside of Caddy.
+func serverOf(r *http.Request) *caddyhttp.Server {
+	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	return server
 }
 
 // namedHost is the host that a request is for, if a route of the server is for that host
 // and not for any; else it is empty.
-func namedHost(r *http.Request) string {
-	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok || server == nil {
+func namedHost(server *caddyhttp.Server, host string) string {
+	if server == nil {
 		return ""
 	}
-	host := r.Host
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
 		host = host[:i] // a port
 	}

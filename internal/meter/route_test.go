@@ -50,12 +50,12 @@ func TestHostsThatTheConfigNames(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := onServer(t, tt.host, "a.example", "b.example", "*.wild.example", "2001:db8::1")
-			if got := namedHost(r); got != tt.want {
+			if got := namedHost(serverOf(r), r.Host); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
-	if got := namedHost(newRequest(http.MethodPost, chatPath, plainBody)); got != "" {
+	if got := namedHost(nil, "example.com"); got != "" {
 		t.Errorf("without a server: got %q", got)
 	}
 }
@@ -109,6 +109,6 @@ func BenchmarkRoute(b *testing.B) {
 	r := onServer(b, "z.example:443", "a.example", "b.example", "c.example", "z.example")
 	b.ReportAllocs()
 	for b.Loop() {
-		routeOf(r, usage.OpenAIChat)
+		routeOf(serverOf(r), r.Host, usage.OpenAIChat)
 	}
 }

@@ -27,7 +27,7 @@ type sends struct {
 	trace httptrace.ClientTrace
 
 	mu     sync.Mutex
-	dead   bool // the last try began when there was nobody left to answer: nothing can be sent
+	dead   bool // when the first try began there was nobody left to answer: nothing is sent
 	tried  bool // a transport that tells has looked for a connection
 	missed int  // requests of tries before the last that were sent and had no answer
 	again  bool // there was a try before the last
@@ -91,10 +91,10 @@ type passageKey struct{}
 // that of another passage. A proxy asks for it just before it has a transport try.
 func (p *Passage) traced() *httptrace.ClientTrace {
 	s := &p.sends
-	s.mu.Lock()
-	s.dead = p.Err() != nil
-	s.mu.Unlock()
 	s.once.Do(func() {
+		s.mu.Lock()
+		s.dead = p.Err() != nil
+		s.mu.Unlock()
 		s.trace = httptrace.ClientTrace{
 			GetConn: p.getConn, WroteRequest: s.wroteRequest, GotFirstResponseByte: s.gotFirstResponseByte,
 		}

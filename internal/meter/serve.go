@@ -53,7 +53,7 @@ func (c *Call) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	case c.mayRepeat():
 		before = w.Header().Clone()
 		t.passage = c.passApart(&c.ownDrain, t, r)
-	case c.carried != &c.first: // what the call before has left behind may look at the request
+	case c.again:
 		t.passage = c.passApart(&c.ownDrain, t, r)
 	default:
 		t.passage = c.pass(&c.ownDrain, r)

@@ -25,6 +25,9 @@ var shapedStreams = []string{
 	`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}` + "\n\n",
 	`data: {"choices":[{"index":0,"delta":{"content":"#","content":"x"}}]}` + "\n\n",
 	`data: {"choices":[{"index":0,"delta":{"content":"#"},"x":[1,"]"],"x":{"y":"@"}}]}` + "\n\n",
+	`data: {"choices":[{"index":0,"delta":{"reasoning":{"a":1},"reasoning_content":"#"}}]}` + "\n\n",
+	`data: {"choices":[{"index":0,"text":[],"delta":{"content":"#"}}]}` + "\n\n",
+	`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":{"a":1}}}]}}],"text":"#"}` + "\n\n",
 	"data: {\"choices\":[{\"index\":0,\ndata: \"delta\":{\"content\":\"#\"}}]}\n\n",
 	`data: {"choices":[{"index":0,"delta":{"content":"#"}}]` + "\n\n",
 	`data: {"choices":[{"index":0,"delta":{"content":"#"}}]} {}` + "\n\n",
@@ -229,4 +232,21 @@ func FuzzShape(f *testing.F) {
 		a, b := string(first), string(second)
 		compareWithFull(t, h, []string{a, a, b, b, a + b, b}, true)
 	})
+}
+
+// A container where text belongs counts as it stands, and may be as long as the text beside
+// it by chance.
+func TestContainersInPlacesOfTextAreNoPieces(t *testing.T) {
+	for _, tt := range []struct{ event, texts string }{
+		{`{"choices":[{"index":0,"delta":{"reasoning":{"a":1},"reasoning_content":"#"}}]}`, "zz abcdefgh a a a"},
+		{`{"choices":[{"index":0,"text":[],"delta":{"content":"#"}}]}`, "zz abcdef a a a"},
+		{`{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":{"a":1}}}]}}],"text":"#"}`, "zz abcdefg a aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa a"},
+	} {
+		var pieces []string
+		for text := range strings.FieldsSeq(tt.texts) {
+			pieces = append(pieces, "data: "+strings.ReplaceAll(tt.event, "#", text)+"\n\n")
+		}
+		h := http.Header{"Content-Type": {"text/event-stream"}}
+		compareWithFull(t, h, pieces, true)
+	}
 }

@@ -137,7 +137,7 @@ func (m *shapeMaker) value(n *node) bool {
 	m.at = end
 	switch {
 	case c == typeObject, c == typeArray:
-		return true
+		return n == nil || n.slot < 0 || !n.keep.counts() // which counts, where there should be text
 	case n == nil && c != typeString:
 		return m.hole(holeScalar, start, end)
 	case n == nil && plainEnd(m.p, start+1) == end-1:

@@ -67,29 +67,10 @@ func (r *Request) mayDraw() {
 // vendors call them.
 func reqMayDraw(model string) bool {
 	model = strings.ToLower(model)
-	for i := range len(model) {
-		switch rest := model[i:]; rest[0] {
-		case 'i':
-			if strings.HasPrefix(rest, "image") { // "imagen" and "titan-image" as well
-				return true
-			}
-		case 'n':
-			if strings.HasPrefix(rest, "nano-banana") || strings.HasPrefix(rest, "nova-canvas") {
-				return true
-			}
-		case 'd':
-			if strings.HasPrefix(rest, "dall-e") {
-				return true
-			}
-		case 'f':
-			if strings.HasPrefix(rest, "flux") {
-				return true
-			}
-		case 's':
-			if strings.HasPrefix(rest, "stability.") {
-				return true
-			}
+	for _, part := range [...]string{"image", "nano-banana", "dall-e", "flux"} {
+		if strings.Contains(model, part) {
+			return true
 		}
 	}
-	return false
+	return reqDraws(model)
 }

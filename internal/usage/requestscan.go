@@ -37,23 +37,8 @@ func (s *reqScanner) fail(what string) bool {
 
 // next passes blanks and returns the byte behind them as peek does.
 func (s *reqScanner) next() byte {
-	s.i = reqBlanks(s.b, s.i)
+	s.i = pastBlanks(s.b, s.i)
 	return s.peek()
-}
-
-// reqBlanks returns where the next byte that is no blank stands. Most bodies have none.
-func reqBlanks(b []byte, i int) int {
-	if i < len(b) && b[i] > ' ' {
-		return i
-	}
-	return reqManyBlanks(b, i)
-}
-
-func reqManyBlanks(b []byte, i int) int {
-	for i < len(b) && class[b[i]]&blank != 0 {
-		i++
-	}
-	return i
 }
 
 // peek returns the next byte, 0 at the end; no grammar has a 0 in it.
@@ -68,7 +53,7 @@ func (s *reqScanner) peek() byte {
 // more is false at the object's end or a fault. The opening brace has been read.
 func (s *reqScanner) member(first bool) (name []byte, more bool) {
 	b := s.b
-	i := reqBlanks(b, s.i)
+	i := pastBlanks(b, s.i)
 	if i < len(b) && b[i] == '}' {
 		s.i = i + 1
 		return nil, false
@@ -78,7 +63,7 @@ func (s *reqScanner) member(first bool) (name []byte, more bool) {
 			s.i = i
 			return nil, s.fail("a comma or brace is missing")
 		}
-		i = reqBlanks(b, i+1)
+		i = pastBlanks(b, i+1)
 	}
 	if i >= len(b) || b[i] != '"' {
 		s.i = i
@@ -90,11 +75,11 @@ func (s *reqScanner) member(first bool) (name []byte, more bool) {
 		return nil, false
 	}
 	s.named = end - start - saved
-	if i = reqBlanks(b, end+1); i >= len(b) || b[i] != ':' {
+	if i = pastBlanks(b, end+1); i >= len(b) || b[i] != ':' {
 		s.i = i
 		return nil, s.fail("a colon is missing")
 	}
-	s.i = reqBlanks(b, i+1)
+	s.i = pastBlanks(b, i+1)
 	return b[start:end], true
 }
 
@@ -122,7 +107,7 @@ func (s *reqScanner) scalar() (lit []byte, ok bool) {
 	start := s.i
 	switch c := s.peek(); {
 	case c == '-' || c >= '0' && c <= '9':
-		if s.i, ok = reqNumber(s.b, start); !ok {
+		if s.i, ok = validNumber(s.b, start); !ok {
 			return nil, s.fail("a bad number")
 		}
 	case s.word("true"), s.word("false"), s.word("null"):
@@ -138,41 +123,6 @@ func (s *reqScanner) word(w string) bool {
 	}
 	s.i += len(w)
 	return true
-}
-
-// reqNumber reads by the grammar of RFC 8259, section 6, and returns where the number at i
-// ends, or what is wrong with it stands.
-func reqNumber(b []byte, i int) (end int, ok bool) {
-	if b[i] == '-' {
-		i++
-	}
-	if i < len(b) && b[i] == '0' {
-		i++
-	} else if i, ok = reqDigits(b, i); !ok {
-		return i, false
-	}
-	if i < len(b) && b[i] == '.' {
-		if i, ok = reqDigits(b, i+1); !ok {
-			return i, false
-		}
-	}
-	if i < len(b) && b[i]|0x20 == 'e' {
-		i++
-		if i < len(b) && (b[i] == '+' || b[i] == '-') {
-			i++
-		}
-		return reqDigits(b, i)
-	}
-	return i, true
-}
-
-// reqDigits returns where the digits at i end; ok is false if there are none.
-func reqDigits(b []byte, i int) (end int, ok bool) {
-	start := i
-	for i < len(b) && b[i]-'0' <= 9 {
-		i++
-	}
-	return i, i > start
 }
 
 // compact reads any value and returns its size without white space, strings decoded.

@@ -137,30 +137,13 @@ func (s *reqScanner) count(name string, endless bool) (n int64, set, ok bool) {
 	return 0, false, false
 }
 
-// reqRoomyDigits is how many digits every count has room for.
-const reqRoomyDigits = 15
-
-// reqFewDigits reads what nearly all numbers are.
-func reqFewDigits(lit []byte) (n int64, ok bool) {
-	if len(lit) > reqRoomyDigits {
-		return 0, false
-	}
-	for _, c := range lit {
-		if c-'0' > 9 {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, true
-}
-
 // reqWhole is the exact value of a JSON number that is whole, not negative and at
 // most 2^53; 16.0 and 1.6e1 are 16.
 func reqWhole(lit []byte) (int64, bool) {
 	if lit[0] == '-' {
 		return 0, false
 	}
-	if n, ok := reqFewDigits(lit); ok {
+	if n, ok := countOfDigits(lit); ok { // as nearly all are
 		return n, true
 	}
 	digits, exp := lit, 0

@@ -83,14 +83,8 @@ func (m *shapeMaker) object(n *node) bool {
 		if !m.value(n.member(name)) {
 			return false
 		}
-		switch m.next() {
-		case ',':
-			m.at++
-		case '}':
-			m.at++
-			return true
-		default:
-			return false
+		if more, ok := m.more('}'); !more {
+			return ok
 		}
 	}
 }
@@ -106,16 +100,21 @@ func (m *shapeMaker) array(n *node) bool {
 		if !m.value(n.element) {
 			return false
 		}
-		switch m.next() {
-		case ',':
-			m.at++
-		case ']':
-			m.at++
-			return true
-		default:
-			return false
+		if more, ok := m.more(']'); !more {
+			return ok
 		}
 	}
+}
+
+// more passes the comma before another member or element, or the bracket that closes; ok is
+// false if neither is there.
+func (m *shapeMaker) more(closing byte) (more, ok bool) {
+	c := m.next()
+	if c != ',' && c != closing {
+		return false, false
+	}
+	m.at++
+	return c == ',', true
 }
 
 // value passes a value that belongs to n, which is nil if nobody looks at it.

@@ -13,7 +13,10 @@ func validEnd(p []byte, i int) int {
 	case typeString:
 		return validString(p, i)
 	case typeNumber:
-		return validNumber(p, i)
+		if end, ok := validNumber(p, i); ok {
+			return end
+		}
+		return -1
 	case typeTrue:
 		return validLiteral(p, i, "true")
 	case typeFalse:
@@ -46,16 +49,9 @@ func validMembers(p []byte, i int, fn func(name, value []byte)) int {
 		if fn != nil {
 			fn(unquote(p[name:nameEnd]), p[value:i])
 		}
-		if i = pastBlanks(p, i); i >= len(p) {
-			return -1
-		}
-		switch p[i] {
-		case ',':
-			i = pastBlanks(p, i+1)
-		case '}':
-			return i + 1
-		default:
-			return -1
+		var more bool
+		if i, more = validMore(p, i, '}'); !more {
+			return i
 		}
 	}
 	return -1
@@ -74,18 +70,25 @@ func validElements(p []byte, i int, fn func(value []byte)) int {
 		if fn != nil {
 			fn(p[value:i])
 		}
-		if i = pastBlanks(p, i); i >= len(p) {
-			return -1
-		}
-		switch p[i] {
-		case ',':
-			i = pastBlanks(p, i+1)
-		case ']':
-			return i + 1
-		default:
-			return -1
+		var more bool
+		if i, more = validMore(p, i, ']'); !more {
+			return i
 		}
 	}
+}
+
+// validMore passes what stands behind a member or an element. It returns where the next one
+// begins if there are more, else where the object or array ends, -1 if it is not valid.
+func validMore(p []byte, i int, closing byte) (next int, more bool) {
+	if i = pastBlanks(p, i); i < len(p) {
+		switch p[i] {
+		case ',':
+			return pastBlanks(p, i+1), true
+		case closing:
+			return i + 1, false
+		}
+	}
+	return -1, false
 }
 
 // validString is validEnd for a string.
@@ -109,33 +112,39 @@ func validString(p []byte, i int) int {
 	}
 }
 
-// validNumber is validEnd for a number.
-func validNumber(p []byte, i int) int {
-	if p[i] == '-' {
+// validNumber reads by the grammar of RFC 8259, section 6, and returns where the number at i
+// ends, or what is wrong with it stands.
+func validNumber(b []byte, i int) (end int, ok bool) {
+	if b[i] == '-' {
 		i++
 	}
-	whole := pastDigits(p, i)
-	if whole == i || p[i] == '0' && whole > i+1 {
-		return -1
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if i, ok = validDigits(b, i); !ok {
+		return i, false
 	}
-	if i = whole; i < len(p) && p[i] == '.' {
-		fraction := pastDigits(p, i+1)
-		if fraction == i+1 {
-			return -1
+	if i < len(b) && b[i] == '.' {
+		if i, ok = validDigits(b, i+1); !ok {
+			return i, false
 		}
-		i = fraction
 	}
-	if i < len(p) && p[i]|0x20 == 'e' {
-		if i++; i < len(p) && (p[i] == '+' || p[i] == '-') {
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
 			i++
 		}
-		exponent := pastDigits(p, i)
-		if exponent == i {
-			return -1
-		}
-		i = exponent
+		return validDigits(b, i)
 	}
-	return i
+	return i, true
+}
+
+// validDigits returns where the digits at i end; ok is false if there are none.
+func validDigits(b []byte, i int) (end int, ok bool) {
+	start := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		i++
+	}
+	return i, i > start
 }
 
 func validLiteral(p []byte, i int, literal string) int {
@@ -145,15 +154,16 @@ func validLiteral(p []byte, i int, literal string) int {
 	return i + len(literal)
 }
 
-func pastBlanks(p []byte, i int) int {
-	for i < len(p) && class[p[i]]&blank != 0 {
-		i++
+// pastBlanks returns where the next byte that is no blank stands. Most bodies have none.
+func pastBlanks(b []byte, i int) int {
+	if i < len(b) && b[i] > ' ' {
+		return i
 	}
-	return i
+	return pastManyBlanks(b, i)
 }
 
-func pastDigits(p []byte, i int) int {
-	for i < len(p) && p[i] >= '0' && p[i] <= '9' {
+func pastManyBlanks(b []byte, i int) int {
+	for i < len(b) && class[b[i]]&blank != 0 {
 		i++
 	}
 	return i

@@ -204,11 +204,10 @@ func (s *scrubber) scrub(raw string, secrets []string) string {
 
 // scrubURI is scrub for the query of a request target.
 func (s *scrubber) scrubURI(uri string, secrets []string) string {
-	i := strings.IndexByte(uri, '?')
-	if i < 0 {
+	path, raw, ok := strings.Cut(uri, "?")
+	if !ok {
 		return uri
 	}
-	path, raw := uri[:i], uri[i+1:]
 	switch kept := s.scrub(raw, secrets); kept {
 	case raw:
 		return uri

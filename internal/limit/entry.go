@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"sync"
@@ -169,9 +170,7 @@ func (e *entry) admit(r *http.Request, call *meter.Call, who *caller) (admitted 
 		}
 	}
 	e.results = slices.Grow(e.results, len(res.Takes))[:len(res.Takes)]
-	start := metrics.Elapsed()
-	e.ticket, err = l.counters.Reserve(r.Context(), res, e.results)
-	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
+	e.ticket, err = reserve(r.Context(), l.counters, res, e.results)
 	if err != nil {
 		return false, nil, err
 	}
@@ -197,6 +196,14 @@ func (e *entry) admit(r *http.Request, call *meter.Call, who *caller) (admitted 
 		return false, capRequired(), nil
 	}
 	return true, nil, nil
+}
+
+// reserve asks a store, which is timed.
+func reserve(ctx context.Context, c store.Counters, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
+	start := metrics.Elapsed()
+	t, err := c.Reserve(ctx, r, results)
+	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
+	return t, err
 }
 
 // refused tells whether the call is known to be refused, whatever the counters of its

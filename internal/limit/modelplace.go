@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
-	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/internal/modelname"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
@@ -189,9 +188,7 @@ func (g *registrar) ask(ctx context.Context, names []string) (*store.Ticket, []s
 func (g *registrar) reserve(ctx context.Context, takes []store.Take) (*store.Ticket, []store.Result, error) {
 	res := store.Reservation{Entity: g.of, Known: g.known, Lease: g.leases.Lease(), Takes: takes}
 	results := make([]store.Result, len(takes))
-	start := metrics.Elapsed()
-	t, err := g.counters.Reserve(ctx, &res, results)
-	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
+	t, err := reserve(ctx, g.counters, &res, results)
 	return t, results, err
 }
 

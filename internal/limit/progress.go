@@ -6,7 +6,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/meter"
-	"github.com/llmlimits/caddy-llm-limits/internal/metrics"
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
@@ -29,9 +28,7 @@ func (e *entry) Progress(o *meter.Outcome) (exhausted bool) {
 	leases := e.l.leases
 	res := store.Reservation{Entity: e.ticket.Entity, Known: true, Takes: takes, Lease: leases.Lease()}
 	results := make([]store.Result, len(takes))
-	start := metrics.Elapsed()
-	ticket, err := e.l.counters.Reserve(context.Background(), &res, results)
-	metrics.Process.StoreOp(metrics.Reserve, metrics.Elapsed()-start, err)
+	ticket, err := reserve(context.Background(), e.l.counters, &res, results)
 	if err != nil || ticket == nil {
 		e.l.often.log(e.l.logger, zap.ErrorLevel, "charging a call under way; its end is to charge it", e.l.id, err)
 		return false

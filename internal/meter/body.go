@@ -186,12 +186,14 @@ func (c *Call) decode(encoding string, body []byte) ([]byte, error) {
 // setBody puts a body back, with its exact length: reverse_proxy would send an
 // empty body on a retry if the length were unknown. of reads it.
 func setBody(r *http.Request, size int64, of io.Reader) {
-	r.Body = http.NoBody
-	if body, ok := of.(*ownBody); ok && size > 0 {
-		r.Body = body
-	} else if size > 0 {
-		r.Body = io.NopCloser(of)
+	body, ok := of.(io.ReadCloser)
+	switch {
+	case size == 0:
+		body = http.NoBody
+	case !ok:
+		body = io.NopCloser(of)
 	}
+	r.Body = body
 	r.GetBody = nil // or net/http would send it again by itself, which nobody counts
 	r.ContentLength = size
 	r.TransferEncoding = nil

@@ -57,12 +57,7 @@ func (l *learned) of(s subject) *modelUse {
 	return l.models[subject{}]
 }
 
-// add remembers what a call of a model used, and what its prompt was estimated at; 0
-// where the request did not show it all. Models past the bound share one entry.
-func (l *learned) add(s subject, used *usage.Usage, estimate int64) {
-	l.entry(s).add(used, estimate)
-}
-
+// entry is where to remember what calls of a subject use. Models past the bound share one.
 func (l *learned) entry(s subject) *modelUse {
 	l.mu.RLock()
 	u := l.models[s]
@@ -97,7 +92,8 @@ type modelUse struct {
 	ratio                ratio
 }
 
-// add is learned.add for one model.
+// add remembers what a call used, and what its prompt was estimated at; 0 where the request
+// did not show it all.
 func (u *modelUse) add(used *usage.Usage, estimate int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

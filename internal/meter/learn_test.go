@@ -128,7 +128,7 @@ func TestTypicalUseNeedsEnoughCalls(t *testing.T) {
 		if in, out, total := next().Typical(); in != unlearned || out != unlearned || total != unlearned {
 			t.Fatalf("after %d calls: %d, %d, %d", n, in, out, total)
 		}
-		m.learned.add(subject{model: "m"}, &usage.Usage{Input: 3000, Output: 100}, 0)
+		m.learned.entry(subject{model: "m"}).add(&usage.Usage{Input: 3000, Output: 100}, 0)
 	}
 	in, out, total := next().Typical()
 	if in != top(bucketOf(3000)) || out != top(bucketOf(100)) || total != top(bucketOf(3100)) {
@@ -159,7 +159,7 @@ func TestExpectedOutput(t *testing.T) {
 			m := New()
 			if test.learned > 0 {
 				for range learnEnough {
-					m.learned.add(subject{model: "m"}, &usage.Usage{Output: test.learned}, 0)
+					m.learned.entry(subject{model: "m"}).add(&usage.Usage{Output: test.learned}, 0)
 				}
 			}
 			c := &Call{
@@ -177,8 +177,8 @@ func TestExpectedOutput(t *testing.T) {
 func TestLearnedModelsAreBounded(t *testing.T) {
 	var l learned
 	for i := range 10 * learnModels {
-		l.add(subject{model: fmt.Sprint("model", i)}, &usage.Usage{Output: 5}, 0)
-		l.add(subject{model: strings.Repeat("x", modelMax+1+i)}, &usage.Usage{Output: 5}, 0)
+		l.entry(subject{model: fmt.Sprint("model", i)}).add(&usage.Usage{Output: 5}, 0)
+		l.entry(subject{model: strings.Repeat("x", modelMax+1+i)}).add(&usage.Usage{Output: 5}, 0)
 	}
 	if n := len(l.models); n > learnModels+1 {
 		t.Errorf("%d models are kept", n)
@@ -194,7 +194,7 @@ func TestLearnedModelsAreBounded(t *testing.T) {
 	}
 	// those that were there go on
 	before := l.of(first).total.weight
-	l.add(first, &usage.Usage{Output: 5}, 0)
+	l.entry(first).add(&usage.Usage{Output: 5}, 0)
 	if got := l.of(first).total.weight; got != before+1 {
 		t.Errorf("weight %d after %d", got, before)
 	}
@@ -218,7 +218,7 @@ func TestLearningFromManyCallsAtATime(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for n := range 100 {
-				l.add(subject{model: fmt.Sprint(n % 3)}, &usage.Usage{Input: 1, Output: int64(i)}, 0)
+				l.entry(subject{model: fmt.Sprint(n % 3)}).add(&usage.Usage{Input: 1, Output: int64(i)}, 0)
 				if in, out, total, ok := l.of(subject{model: fmt.Sprint(n % 3)}).expected(); ok && (in == 0 || total < out) {
 					t.Errorf("got %d, %d, %d", in, out, total)
 				}
@@ -254,7 +254,7 @@ func TestEstimatesAreCorrectedByHowTheyTurnOut(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var l learned
 			for range tc.calls {
-				l.add(subject{model: "m"}, &usage.Usage{Input: tc.reported}, tc.estimate)
+				l.entry(subject{model: "m"}).add(&usage.Usage{Input: tc.reported}, tc.estimate)
 			}
 			if got := l.of(subject{model: "m"}).corrected(10_000); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
@@ -270,15 +270,15 @@ func TestWhatIsExpectedOfACallStaysTheSame(t *testing.T) {
 	c := &Call{m: m, figures: new(figures), Request: &usage.Request{Model: "m", Choices: 1}}
 	before, _, _ := c.Typical()
 	for range learnEnough {
-		m.learned.add(subject{model: "m"}, &usage.Usage{Input: 3000, Output: 100}, 0)
+		m.learned.entry(subject{model: "m"}).add(&usage.Usage{Input: 3000, Output: 100}, 0)
 	}
 	if in, _, _ := c.Typical(); in != before {
 		t.Errorf("got %d, and %d before", in, before)
 	}
 	c.attempts.routed = &usage.Request{Model: "other", Choices: 1}
-	m.learned.add(subject{model: "other"}, &usage.Usage{Input: 3000, Output: 100}, 0)
+	m.learned.entry(subject{model: "other"}).add(&usage.Usage{Input: 3000, Output: 100}, 0)
 	for range learnEnough {
-		m.learned.add(subject{model: "other"}, &usage.Usage{Input: 9, Output: 9}, 0)
+		m.learned.entry(subject{model: "other"}).add(&usage.Usage{Input: 9, Output: 9}, 0)
 	}
 	if in, _, _ := c.Typical(); in == before {
 		t.Errorf("another model is expected to use %d, too", in)

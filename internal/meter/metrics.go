@@ -16,9 +16,6 @@ func (m *Meter) BodyBytes() int64 { return m.bodies.used.Load() }
 
 // Consumer is who calls, as metrics tell callers apart. Only keys say it for sure:
 // whatever else sets an application may have it from the client.
-func Consumer(r *http.Request) metrics.Consumer { return VarsOf(r).Consumer() }
-
-// Consumer is that of the request whose variables these are.
 func (v Vars) Consumer() metrics.Consumer {
 	return metrics.Consumer{Name: v.Text(VarApplication), Named: v.Text(VarKeyID) != ""}
 }
@@ -39,7 +36,7 @@ func (c *Call) expectation() (e expectation) {
 func (c *Call) count(r *http.Request, expected expectation) {
 	o := &c.result
 	c.m.metrics.Ended(&metrics.Call{
-		Consumer: Consumer(r), API: c.Endpoint.API.String(),
+		Consumer: VarsOf(r).Consumer(), API: c.Endpoint.API.String(),
 		Status: o.Status, Refused: c.refusedBy != "", Source: string(o.Source),
 		Model: cmp.Or(o.ServedModel, c.asked()), Usage: &o.Usage, Other: o.Other,
 		ExpectedInput: expected.input, ExpectedOutput: expected.output,

@@ -197,7 +197,6 @@ func (p *Passage) Join() {
 type window struct {
 	outer   *caddy.Replacer
 	outside caddy.Replacer                 // what outer knows by itself
-	proxied bool                           // a proxy further out has said something there
 	inside  atomic.Pointer[caddy.Replacer] // of the passage that counts
 }
 
@@ -211,7 +210,6 @@ func (c *Call) windowOf(ctx context.Context, outer *caddy.Replacer) *window {
 	if *at == nil || (*at).outer != outer {
 		*at = newWindow(outer)
 	}
-	_, (*at).proxied = (*at).outside.Get(proxied[0])
 	return *at
 }
 
@@ -243,7 +241,7 @@ var proxied = []string{
 // refresh replaces what a proxy further out has said, such as that of forward_auth, with
 // what the last one says. All else is seen through the window.
 func (w *window) refresh(inside *caddy.Replacer) {
-	if !w.proxied {
+	if _, ok := w.outside.Get(proxied[0]); !ok {
 		return
 	}
 	for _, name := range proxied {

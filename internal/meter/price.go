@@ -151,13 +151,10 @@ func (c *Call) price(o *Outcome) {
 	q := c.Asked(c.upstream())
 	c.foreseen.priced = false // from here on it is the call as it was made
 	q.At = c.m.now()
-	q.Served, q.Other, q.Terms = o.ServedModel, o.Other, o.Terms
+	asked := q.Usage
+	q.Served, q.Usage, q.Other, q.Terms = o.ServedModel, o.Usage, o.Other, o.Terms
 	if o.Source == SourceEstimated {
-		asked := q.Usage
-		q.Usage = o.Usage
 		q.estimate(&asked)
-	} else {
-		q.Usage = o.Usage
 	}
 	o.Cost, o.CostStatus = priceOf(p, q, o.told, o.Source)
 	o.Basis = q.Basis

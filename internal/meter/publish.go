@@ -4,18 +4,22 @@ import "reflect"
 
 // publish makes variables what those behind are. It writes what differs, and nothing where
 // nothing does.
-func publish(vars, by map[string]any) {
+func publish(vars, by map[string]any) { align(vars, by, identical) }
+
+// align makes a map what another one is. It keeps the map, which others hold, and writes
+// only what is not the same.
+func align[V any](m, by map[string]V, same func(a, b V) bool) {
 	for name, v := range by {
-		if old, ok := vars[name]; !ok || !identical(old, v) {
-			vars[name] = v
+		if old, ok := m[name]; !ok || !same(old, v) {
+			m[name] = v
 		}
 	}
-	if len(vars) == len(by) {
+	if len(m) == len(by) {
 		return // there is no other name in there
 	}
-	for name := range vars {
+	for name := range m {
 		if _, ok := by[name]; !ok {
-			delete(vars, name)
+			delete(m, name)
 		}
 	}
 }

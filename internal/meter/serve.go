@@ -49,13 +49,12 @@ func (c *Call) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 	}
 
 	var before http.Header
-	switch {
-	case c.mayRepeat():
+	if c.mayRepeat() {
 		before = w.Header().Clone()
+	}
+	if before != nil || c.again {
 		t.passage = c.passApart(&c.ownDrain, t, r)
-	case c.again:
-		t.passage = c.passApart(&c.ownDrain, t, r)
-	default:
+	} else {
 		t.passage = c.pass(&c.ownDrain, r)
 	}
 	err = next.ServeHTTP(t, t.passage.Request())
@@ -122,19 +121,7 @@ func (c *Call) gone(r *http.Request) bool {
 
 // replace keeps the map, which others hold, and writes only what differs.
 func replace(h, by http.Header) {
-	for name, values := range by {
-		if has, ok := h[name]; !ok || !slices.Equal(has, values) {
-			h[name] = values
-		}
-	}
-	if len(h) == len(by) {
-		return // there is no other name in there
-	}
-	for name := range h {
-		if _, stays := by[name]; !stays {
-			delete(h, name)
-		}
-	}
+	align(h, by, slices.Equal[[]string])
 }
 
 // end settles the call. It depends on neither the request's context nor the
@@ -190,7 +177,7 @@ func (c *Call) log(r *http.Request) {
 	if !ok {
 		return
 	}
-	if server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok && server != nil && server.Logs == nil {
+	if server := serverOf(r); server != nil && server.Logs == nil {
 		return // there is no access log
 	}
 	c.line = new(logEntry)

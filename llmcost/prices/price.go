@@ -252,9 +252,9 @@ func (c *Call) factor(r *Row, scale Ratio, provider string) factor {
 
 // regional is the multiplier of the upstream's region.
 func regional(r *Row, provider, host string) Ratio {
+	host, _, _ = strings.Cut(host, ":")
 	switch provider {
 	case "openai":
-		host, _, _ = strings.Cut(host, ":")
 		switch {
 		case strings.EqualFold(host, "eu.api.openai.com"):
 			return r.RegionalEU
@@ -262,7 +262,6 @@ func regional(r *Row, provider, host string) Ratio {
 			return r.RegionalUS
 		}
 	case "vertex_ai":
-		host, _, _ = strings.Cut(host, ":")
 		if host != "" && !strings.EqualFold(host, "aiplatform.googleapis.com") {
 			return r.Regional
 		}

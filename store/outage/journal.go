@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,6 +132,8 @@ func (j *journal) open(now time.Time) (err error) {
 	if len(bad) > 0 {
 		j.damage = errors.Join(j.damage, j.setAside(len(bad), bad[0]))
 	}
+	// The remote takes those of an origin in their order only.
+	slices.SortStableFunc(order, func(a, b id) int { return cmp.Compare(a.seq, b.seq) })
 	for _, k := range order {
 		if b := found[k]; now.Sub(b.At) < Horizon {
 			j.queue.restore(b)

@@ -4,11 +4,65 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 )
+
+// The remote skips a batch that comes after a later one of its origin. So they are handed
+// over in the order that they were made in, whatever the file has them in.
+func TestBatchesOfAFileAreChargedInOrder(t *testing.T) {
+	const n = 20
+	for _, order := range []string{"as written", "the last first"} {
+		t.Run(order, func(t *testing.T) {
+			now, step := midday()
+			dir, s := t.TempDir(), newServer(now)
+			c, f := setup(t, s, Options{Dir: dir, Now: now})
+			c.o.every = time.Hour
+			cut(t, c, f)
+			for range n { // each is of a minute of its own
+				c.Settle(admit(t, c, take(minute, 1<<40, 1), hold(day, 1<<40, 1)), []int64{1, 10})
+				step(time.Minute)
+			}
+			j := c.journal.Load()
+			var records [][]byte
+			j.queue.watch(true)
+			if err := j.queue.changes(func(r []byte) error { records = append(records, bytes.Clone(r)); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if order != "as written" {
+				slices.Reverse(records)
+			}
+			var last int64
+			for _, r := range records {
+				b, err := readBatch(r[1:], make(map[store.Rule]*store.Rule))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if order == "as written" && b.Seq <= last {
+					t.Errorf("batch %d is written after %d", b.Seq, last)
+				}
+				last = b.Seq
+				if err := j.log.Append(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := j.log.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			crash(t, c)
+
+			c, f = setup(t, s, Options{Dir: dir, Now: now})
+			c.Start()
+			heal(t, c, f)
+			if got := used(t, s, day); got != 10*n || len(s.applied) != n {
+				t.Errorf("%d tokens are charged with %d batches, want %d with %d", got, len(s.applied), 10*n, n)
+			}
+		})
+	}
+}
 
 func FuzzReadRemote(f *testing.F) {
 	f.Add(byte(kindRemote), []byte("\x01one"))

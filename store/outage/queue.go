@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"maps"
@@ -259,10 +260,11 @@ func (q *queue) watch(on bool) {
 }
 
 // changes gives the records of batches that have changed to write, and forgets that
-// they have. Calls are kept waiting for a few of them only.
+// they have. The earlier ones are first, so that a file that breaks off has no batch
+// without those before it. Calls are kept waiting for a few of them only.
 func (q *queue) changes(write func(record []byte) error) error {
 	q.mu.Lock()
-	batches := slices.Collect(maps.Keys(q.changed))
+	batches := slices.SortedFunc(maps.Keys(q.changed), func(a, b *batch) int { return cmp.Compare(a.Seq, b.Seq) })
 	clear(q.changed)
 	q.mu.Unlock()
 	err := q.encode(batches, write)

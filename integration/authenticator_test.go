@@ -211,7 +211,11 @@ http://%s {
 	g := &gateway{t: t, admin: p.admin}
 	for user, want := range map[string]int64{"alice": 180, "bob": 60, "carol": 240} {
 		var rows []row
-		g.adminGet("/llm/usage?instance=users&consumer="+user, &rows)
+		atRest(func() bool {
+			rows = nil
+			g.adminGet("/llm/usage?instance=users&consumer="+user, &rows)
+			return len(rows) == 1 && rows[0].Reserved == 0
+		})
 		if len(rows) != 1 || rows[0].Rule != "tokens per 3650d" || rows[0].Used != want {
 			t.Errorf("%s used %+v, want %d tokens", user, rows, want)
 		}

@@ -272,8 +272,23 @@ type row struct {
 	Limit, Used, Reserved, Remaining      int64
 }
 
-// used is what is charged to a consumer under a rule of an instance of this test.
-func (g *gateway) used(instance, consumer, rule string) row {
+// used is what is charged to a consumer under a rule of an instance of this test, once no
+// call holds anything of it: the last bytes of an answer reach the client before that.
+func (g *gateway) used(instance, consumer, rule string) (r row) {
+	g.t.Helper()
+	atRest(func() bool { r = g.counter(instance, consumer, rule); return r.Reserved == 0 })
+	return r
+}
+
+// atRest waits until what calls hold has been settled, or for so long that something keeps it.
+func atRest(settled func() bool) {
+	for deadline := time.Now().Add(20 * time.Second); !settled() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// counter is what a rule of an instance of this test has of a consumer at this instant.
+func (g *gateway) counter(instance, consumer, rule string) row {
 	g.t.Helper()
 	var rows []row
 	q := url.Values{"instance": {g.testName() + instance}}

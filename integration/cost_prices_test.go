@@ -178,6 +178,6 @@ func TestRealtimeSocketIsClosedWhenABudgetIsSpent(t *testing.T) {
 	g.do(p.frame(0x88, string(payload)))
 	<-up.peers
 	eventually(t, "the session is charged", func() bool {
-		return g.spentBy("-usd", "app-a") == dollars{"0.20", "0.20", "0", "0"}
+		return g.budget("-usd", "app-a") == dollars{"0.20", "0.20", "0", "0"}
 	})
 }

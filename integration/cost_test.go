@@ -145,7 +145,7 @@ type dollars struct{ Limit, Used, Reserved, Remaining string }
 // need not show it at once.
 func (g *gateway) spends(consumer string, want dollars) {
 	g.t.Helper()
-	eventually(g.t, fmt.Sprintf("%+v spent by %s", want, consumer), func() bool { return g.spent(consumer) == want })
+	eventually(g.t, fmt.Sprintf("%+v spent by %s", want, consumer), func() bool { return g.budget("", consumer) == want })
 }
 
 // spent is the counter of an hour of this test's instance.
@@ -154,8 +154,15 @@ func (g *gateway) spent(consumer string) dollars {
 	return g.spentBy("", consumer)
 }
 
-// spentBy is the same of another instance of this test's.
-func (g *gateway) spentBy(instance, consumer string) dollars {
+// spentBy is the same of another instance of this test's, once no call holds anything of it.
+func (g *gateway) spentBy(instance, consumer string) (d dollars) {
+	g.t.Helper()
+	atRest(func() bool { d = g.budget(instance, consumer); return d.Reserved == "0" })
+	return d
+}
+
+// budget is the counter of an hour of an instance of this test's at this instant.
+func (g *gateway) budget(instance, consumer string) dollars {
 	g.t.Helper()
 	var rows []struct {
 		Rule, Consumer, Unit string

@@ -163,7 +163,7 @@ func (g *gateway) settled(instance string) {
 	g.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		tokens, slots := g.used(instance, "app-a", "tokens per hour").Reserved, g.used(instance, "app-a", "concurrent").Reserved
+		tokens, slots := g.counter(instance, "app-a", "tokens per hour").Reserved, g.counter(instance, "app-a", "concurrent").Reserved
 		if tokens == 0 && slots == 0 {
 			return
 		}
@@ -297,7 +297,7 @@ func TestEndings(t *testing.T) {
 				c.leave()
 				within(t, "left", clientGone)
 				if drain == "1m" {
-					if u := g.used("", "app-a", "concurrent"); u.Reserved != 1 {
+					if u := g.counter("", "app-a", "concurrent"); u.Reserved != 1 {
 						t.Errorf("%d slots are held while the call drains", u.Reserved)
 					}
 				}

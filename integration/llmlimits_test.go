@@ -61,21 +61,26 @@ func (g *gateway) askAll(key, path string, want ...int) {
 }
 
 // chargedBy wants an amount to be charged under a rule of an instance, whose name is given
-// without the block's. Of a counter that all share the consumer is empty.
+// without the block's, once no call holds anything of it. Of a counter that all share the
+// consumer is empty.
 func (g *gateway) chargedBy(instance, consumer, rule, want string) {
 	g.t.Helper()
-	var rows []struct {
-		Rule, Consumer string
-		Used           json.RawMessage
-	}
 	q := url.Values{"instance": {g.testName() + "." + instance}}
-	g.adminGet("/llm/usage?"+q.Encode(), &rows)
-	got := "0"
-	for _, r := range rows {
-		if r.Consumer == consumer && r.Rule == rule {
-			got = strings.Trim(string(r.Used), `"`)
+	var got, held string
+	atRest(func() bool {
+		got, held = "0", "0"
+		var rows []struct {
+			Rule, Consumer string
+			Used, Reserved json.RawMessage
 		}
-	}
+		g.adminGet("/llm/usage?"+q.Encode(), &rows)
+		for _, r := range rows {
+			if r.Consumer == consumer && r.Rule == rule {
+				got, held = strings.Trim(string(r.Used), `"`), strings.Trim(string(r.Reserved), `"`)
+			}
+		}
+		return held == "0"
+	})
 	if got != want {
 		g.t.Errorf("%s has charged %q with %s under %s, want %s", instance, consumer, got, rule, want)
 	}

@@ -231,18 +231,23 @@ func (p *process) chats(n int) {
 	}
 }
 
-// used is the tokens and requests that app-a has used.
+// used is the tokens and requests that app-a has used, once none are held.
 func (p *process) used() (tokens, requests int64) {
 	p.t.Helper()
 	g := &gateway{t: p.t, admin: p.admin}
-	var rows []row
-	g.adminGet("/llm/usage?instance=apps&consumer=app-a", &rows)
-	used := map[string]int64{}
-	for _, r := range rows {
-		used[r.Unit] = r.Used
-		if r.Reserved != 0 {
-			p.t.Errorf("%d %s are held", r.Reserved, r.Unit)
+	used, held := map[string]int64{}, int64(0)
+	atRest(func() bool {
+		var rows []row
+		g.adminGet("/llm/usage?instance=apps&consumer=app-a", &rows)
+		held = 0
+		for _, r := range rows {
+			used[r.Unit] = r.Used
+			held += r.Reserved
 		}
+		return held == 0
+	})
+	if held != 0 {
+		p.t.Errorf("%d are held", held)
 	}
 	return used["tokens"], used["requests"]
 }

@@ -41,7 +41,7 @@ func (g *gateway) eventually(rule string, used, reserved int64) {
 	g.t.Helper()
 	var r row
 	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
-		if r = g.used("", "app-a", rule); r.Used == used && (reserved < 0 || r.Reserved == reserved) {
+		if r = g.counter("", "app-a", rule); r.Used == used && (reserved < 0 || r.Reserved == reserved) {
 			return
 		}
 	}
@@ -84,7 +84,7 @@ func TestRealtimeTurnsAreChargedWhileTheSocketIsOpen(t *testing.T) {
 				g.do(p.messages(3))
 				g.eventually("tokens per hour", 60*(turn+1), -1)
 			}
-			if r := g.used("", "app-a", "tokens per hour"); r.Reserved == 0 {
+			if r := g.counter("", "app-a", "tokens per hour"); r.Reserved == 0 {
 				t.Error("nothing is reserved for the next turn")
 			}
 			g.do(p.frame(0x88, "\x03\xe8"))

@@ -251,7 +251,7 @@ func TestStreamThatOutlivesItsConfigIsCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if u := g.used("", "app-a", "tokens per hour"); u.Reserved == 0 {
+	if u := g.counter("", "app-a", "tokens per hour"); u.Reserved == 0 {
 		t.Error("nothing is held for the call at work")
 	}
 	for range 3 {

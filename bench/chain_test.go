@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,9 +91,33 @@ type chain struct {
 
 func newChain(tb testing.TB, site Site) *chain {
 	tb.Helper()
-	text := site.Caddyfile(&Options{Ends: "bench_upstream"})
-	text = strings.ReplaceAll(text, server.Port, "0")
-	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	return newChains(tb, "bench_upstream", site)[0]
+}
+
+// newChains has several sites in one process, each on a server of its own.
+func newChains(tb testing.TB, ends string, sites ...Site) []*chain {
+	tb.Helper()
+	var all map[string]any
+	servers := make(map[string]any)
+	for i, site := range sites {
+		text := strings.ReplaceAll(site.Caddyfile(&Options{Ends: ends}), server.Port, "0")
+		config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		var one map[string]any
+		if err := json.Unmarshal(config, &one); err != nil {
+			tb.Fatal(err)
+		}
+		app := one["apps"].(map[string]any)["http"].(map[string]any)
+		srv := app["servers"].(map[string]any)["srv0"].(map[string]any)
+		srv["listen"] = []string{fmt.Sprintf("127.0.0.%d:0", i+1)}
+		servers[strconv.Itoa(i)] = srv
+		if app["servers"] = servers; i == 0 {
+			all = one
+		}
+	}
+	config, err := json.Marshal(all)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -105,16 +133,30 @@ func newChain(tb testing.TB, site Site) *chain {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &chain{tb: tb}
-	for _, srv := range app.(*caddyhttp.App).Servers {
-		c.srv = srv
+	chains := make([]*chain, len(sites))
+	for i := range chains {
+		chains[i] = &chain{tb: tb, srv: app.(*caddyhttp.App).Servers[strconv.Itoa(i)]}
 	}
-	return c
+	return chains
 }
 
 // call makes a call as it comes from the network: its header and body are new.
 func (c *chain) call() {
-	r, err := http.NewRequest(http.MethodPost, "http://bench/v1/chat/completions", bytes.NewReader(c.body))
+	c.w = client{header: make(http.Header)}
+	c.srv.ServeHTTP(&c.w, c.request(context.Background()))
+	if c.w.status != http.StatusOK {
+		c.tb.Fatalf("answered with %d", c.w.status)
+	}
+}
+
+// streamTo makes a call whose answer is a stream.
+func (c *chain) streamTo(s *stream) {
+	c.srv.ServeHTTP(s, c.request(context.WithValue(context.Background(), streamKey{}, s)))
+}
+
+// request is one as it comes from the network.
+func (c *chain) request(ctx context.Context) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bench/v1/chat/completions", bytes.NewReader(c.body))
 	if err != nil {
 		c.tb.Fatal(err)
 	}
@@ -123,11 +165,7 @@ func (c *chain) call() {
 		"Content-Type": {"application/json"}, "Content-Length": {"1024"},
 	}
 	r.RemoteAddr, r.RequestURI = "127.0.0.1:1", "/v1/chat/completions"
-	c.w = client{header: make(http.Header)}
-	c.srv.ServeHTTP(&c.w, r)
-	if c.w.status != http.StatusOK {
-		c.tb.Fatalf("answered with %d", c.w.status)
-	}
+	return r
 }
 
 // set says what the calls are like.

@@ -76,7 +76,7 @@ func (o *Outcome) All() usage.Usage {
 // expected to. returned is false if a handler panicked.
 func (c *Call) outcome(r *http.Request, err error, returned bool) *Outcome {
 	o := &c.result
-	*o = Outcome{Source: SourceNone, Status: c.tap.status}
+	*o = Outcome{Source: SourceNone, Status: int(c.tap.status)}
 	answered := o.Status != 0
 	if !answered && err != nil {
 		o.Status = statusOf(err)

@@ -138,7 +138,7 @@ func (c *charges) next() (*Outcome, bool) {
 	}
 	c.due = false
 	o := c.used
-	o.Status, o.Other = c.call.tap.status, slices.Clone(o.Other)
+	o.Status, o.Other = int(c.call.tap.status), slices.Clone(o.Other)
 	return &o, true
 }
 

@@ -31,6 +31,7 @@ func (c *Call) Serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Hand
 func (c *Call) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	t := &c.own
 	t.ResponseWriter, t.call = w, c
+	t.flusher, _ = w.(flusher)
 	c.tap = t
 	c.ownDrain.client = r.Context()
 	if c.inspected && c.metered() {
@@ -155,7 +156,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 	var expected expectation
 	o := &c.result
 	if c.refusedBy != "" { // after attempts that an upstream has worked for
-		*o = Outcome{Source: SourceNone, Status: c.tap.status}
+		*o = Outcome{Source: SourceNone, Status: int(c.tap.status)}
 		c.tap.report(false)
 	} else {
 		expected = c.expectation() // before it learns from the answer

@@ -21,24 +21,28 @@ import (
 // What calls it from another goroutine, reverse_proxy's flushes and informational
 // statuses, is never at it while the handler is; so it has no lock of its own.
 type tap struct {
-	// What each piece of a stream needs stands together.
+	// What each piece of a stream needs stands together, in one line of the caches: between
+	// two events they have forgotten it.
 
 	http.ResponseWriter
-	call    *Call
+	flusher flusher         // the same; nil if it cannot flush by itself
 	resp    *usage.Response // nil while nobody wants the use
 	hider   *usage.Hider    // nil where no chunk is to be hidden
-	status  int             // the final one; 0 before
+	status  int32           // the final one; 0 before
 	broken  bool            // the client did not take everything, and a handler knows
 	lost    bool            // the same, and no handler knows: the upstream is drained
 	whole   bool            // the body tells by itself where it ends
 	holding bool            // an error is held back
 
-	out        []byte      // what the hider lets pass, reused
+	call       *Call
 	passage    *Passage    // of the handlers behind
 	tunnel     *tunnel     // nil until a Realtime call has left HTTP
 	heldHeader http.Header // as it was when the error began that is held back
 	held       []byte      // its body
 }
+
+// flusher is what Caddy's own response writers are.
+type flusher interface{ FlushError() error }
 
 // maxHeldError bounds an error that is held back to see what it says, in bytes.
 const maxHeldError = 64 << 10
@@ -70,7 +74,7 @@ func (t *tap) WriteHeader(status int) {
 		}
 		return
 	}
-	t.status = status
+	t.status = int32(status)
 	if t.call.HoldsBack(status) {
 		// trailers come into the same map once the body is through
 		t.holding, t.heldHeader = true, t.Header().Clone()
@@ -92,7 +96,7 @@ func (t *tap) start() {
 				t.resp.Seek(f)
 			}
 			t.resp.Expect(t.call.serving())
-			t.resp.Start(t.status, h)
+			t.resp.Start(int(t.status), h)
 		}
 		if t.call.plain != nil && strings.EqualFold(kind, "text/event-stream") && isPlain(h) {
 			t.hider = new(usage.Hider)
@@ -102,7 +106,7 @@ func (t *tap) start() {
 			es[0].Headers(h, es)
 		}
 	}
-	t.ResponseWriter.WriteHeader(t.status)
+	t.ResponseWriter.WriteHeader(int(t.status))
 }
 
 // isPlain tells whether a body has no encoding.
@@ -131,6 +135,7 @@ func (t *tap) Write(p []byte) (int, error) {
 // pass writes to the client, then reads. What the client did not take is read all
 // the same: it has been used.
 func (t *tap) pass(p []byte) (n int, err error) {
+	unread := p
 	switch {
 	case t.lost && t.call.drain.stopped():
 		err = context.Canceled // a handler that looks at errors alone must end as well
@@ -140,27 +145,34 @@ func (t *tap) pass(p []byte) (n int, err error) {
 		n, err = t.ResponseWriter.Write(p)
 	default:
 		n = len(p)
-		out := p
-		if !t.hider.Passes(p) {
-			t.out = t.hider.Filter(t.out[:0], p)
-			out = t.out
-		}
-		if len(out) > 0 {
+		var out []byte
+		if out, unread = t.hider.Pass(t.resp, p); len(out) > 0 {
 			if _, err = t.ResponseWriter.Write(out); err != nil {
 				n = 0
 			}
 		}
 	}
-	if err = t.lose(err); err == nil {
+	if err != nil {
+		err = t.lose(err)
+	}
+	if err == nil {
 		n = len(p)
 	}
-	if t.resp != nil && t.call.refusedBy == "" {
-		t.resp.Write(p)
-	}
+	t.read(unread)
 	return n, err
 }
 
-// lose takes an error of the client's side. Where the upstream is to be drained, the
+// read reads what has come of the answer. What a limiter writes that refuses the call is none.
+func (t *tap) read(p []byte) {
+	if t.resp == nil {
+		return
+	}
+	if p = t.resp.Repeats(p); len(p) > 0 && t.call.refusedBy == "" {
+		t.resp.Write(p)
+	}
+}
+
+// lose takes an error of the client's side, if there is one. Where the upstream is to be drained, the
 // handlers behind do not get it: they would stop reading.
 func (t *tap) lose(err error) error {
 	switch {
@@ -196,8 +208,13 @@ func (t *tap) FlushError() error {
 	if t.status == 0 {
 		t.WriteHeader(http.StatusOK)
 	}
-	err := http.NewResponseController(t.ResponseWriter).Flush()
-	if errors.Is(err, http.ErrNotSupported) {
+	var err error
+	if t.flusher != nil {
+		err = t.flusher.FlushError()
+	} else {
+		err = http.NewResponseController(t.ResponseWriter).Flush()
+	}
+	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	return t.lose(err)
@@ -253,9 +270,8 @@ func (t *tap) close() {
 	if t.hider == nil || t.lost {
 		return
 	}
-	t.out = t.hider.Flush(t.out[:0])
-	if len(t.out) > 0 {
-		_, err := t.ResponseWriter.Write(t.out)
+	if out := t.hider.Flush(nil); len(out) > 0 {
+		_, err := t.ResponseWriter.Write(out)
 		t.broken = t.broken || err != nil
 	}
 }

@@ -30,6 +30,7 @@ type Hider struct {
 
 	bench *hiderBench // nil between events
 	held  []byte      // of the event, what did not pass yet
+	out   []byte      // what Pass returns, reused
 }
 
 // hiderBench is what an event is looked at with; see workbench.
@@ -67,6 +68,21 @@ const (
 // then been read. If not, it is Filter's.
 func (h *Hider) Passes(p []byte) bool {
 	return len(p) > 0 && h.stays(p) == len(p)
+}
+
+// Pass returns what of the stream may pass after p has come, which is valid until the next
+// call, and what of p is left to be read by r, which reads the same stream: that which may
+// be taken out has to be looked at twice. r may be nil.
+func (h *Hider) Pass(r *Response, p []byte) (out, unread []byte) {
+	unread = p
+	if r != nil {
+		unread = r.Repeats(p)
+	}
+	if len(unread) == 0 || h.Passes(unread) {
+		return p, unread
+	}
+	h.out = h.Filter(append(h.out[:0], p[:len(p)-len(unread)]...), unread)
+	return h.out, unread
 }
 
 // Filter appends to dst what of the stream may pass after p has come, and returns it.

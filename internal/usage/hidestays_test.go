@@ -2,6 +2,8 @@ package usage
 
 import (
 	"bytes"
+	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -99,4 +101,53 @@ func TestHiderPassesWhatItWouldLetPass(t *testing.T) {
 			t.Fatalf("%q\ngot  %q\nwant %q", stream, got.String(), want)
 		}
 	})
+}
+
+// TestHiderPassesWhatRepeats has a Hider and a Response share the work, event by event and in
+// other pieces, and compares what passes and what is read with each of them alone.
+func TestHiderPassesWhatRepeats(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		stream := drawShaped(t, rapid.SampledFrom(append([]string{events(counts), events(word1)}, shapedStreams...)))
+		var pieces []string
+		for _, event := range stream {
+			if rapid.IntRange(0, 5).Draw(t, "cut") > 0 || len(event) < 2 {
+				pieces = append(pieces, event)
+				continue
+			}
+			n := rapid.IntRange(1, len(event)-1).Draw(t, "at")
+			pieces = append(pieces, event[:n], event[n:])
+		}
+		comparePass(t, pieces)
+	})
+}
+
+// comparePass compares the pieces of a stream that pass a Hider and a Response with what
+// either makes of them alone.
+func comparePass(t rapid.TB, pieces []string) {
+	t.Helper()
+	var h, alone Hider
+	both, one := NewResponse(), NewResponse()
+	defer both.Release()
+	defer one.Release()
+	both.Start(http.StatusOK, streamHeader)
+	one.Start(http.StatusOK, streamHeader)
+	var got, want []byte
+	for _, piece := range pieces {
+		p := []byte(piece)
+		want = alone.Filter(want, p)
+		one.Write(p)
+		out, unread := h.Pass(both, p)
+		got = append(got, out...)
+		both.Write(unread)
+		clear(p)
+		if string(got) != string(want) {
+			t.Fatalf("%q\nafter %q passed %q\nwant %q", pieces, piece, got, want)
+		}
+	}
+	if got, want = h.Flush(got), alone.Flush(want); string(got) != string(want) {
+		t.Fatalf("%q\npassed %q\nwant   %q", pieces, got, want)
+	}
+	if got, want := both.Close(true), one.Close(true); !reflect.DeepEqual(got, want) {
+		t.Fatalf("%q\nread %+v\nwant %+v", pieces, got, want)
+	}
 }

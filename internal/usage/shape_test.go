@@ -50,6 +50,7 @@ var shapedStreams = []string{
 	`data: {"candidates":[{"content":{"parts":[{"text":"#"}],"role":"model"}}],"usageMetadata":{"trafficType":"ON_DEMAND"},"responseId":"@"}` + "\n\n",
 	`data: {"type":"message.output.delta","id":"@","content":"#"}` + "\n\n",
 	`data: {"content":"#","stop":false,"id_slot":0}` + "\n\n",
+	`data: {"content":"#","choices":[],"usage":{}}` + "\n\n",
 	`data: {"token":{"id":5,"text":"#","special":false},"generated_text":null,"details":null}` + "\n\n",
 	`data: {"token":{"text":"x"},"generated_text":"#","details":{"generated_tokens":3,"input_length":4}}` + "\n\n",
 	`data: {"type":"message.delta","content":"#"}` + "\n\n",
@@ -76,25 +77,30 @@ func TestShapesChangeNothing(t *testing.T) {
 	header := rapid.SampledFrom([]http.Header{streamHeader, linesHeader, {}})
 	rapid.Check(t, func(t *rapid.T) {
 		h := header.Draw(t, "header")
-		some := rapid.SliceOfN(rapid.SampledFrom(shapedStreams), 1, 3).Draw(t, "streams")
-		odd := rapid.Float64Range(0, 1).Draw(t, "odd")
-		var pieces []string
-		for range rapid.IntRange(1, 12).Draw(t, "events") {
-			event := rapid.SampledFrom(some).Draw(t, "event")
-			texts := shapedTexts[:3]
-			if rapid.Float64Range(0, 1).Draw(t, "oddity") < odd {
-				texts = shapedTexts
-			}
-			event = strings.ReplaceAll(event, "#", rapid.SampledFrom(texts).Draw(t, "text"))
-			pieces = append(pieces, strings.ReplaceAll(event, "@", rapid.SampledFrom(texts).Draw(t, "id")))
-			if rapid.IntRange(0, 5).Draw(t, "join") == 0 && len(pieces) > 1 {
-				n := len(pieces) - 1
-				pieces = append(pieces[:n-1], pieces[n-1]+pieces[n])
-			}
-		}
+		pieces := drawShaped(t, rapid.SampledFrom(shapedStreams))
 		finished := rapid.Bool().Draw(t, "finished")
 		compareWithFull(t, h, pieces, finished)
 	})
+}
+
+// drawShaped draws the pieces of a stream that has some few kinds of events.
+func drawShaped(t *rapid.T, kinds *rapid.Generator[string]) (pieces []string) {
+	some := rapid.SliceOfN(kinds, 1, 3).Draw(t, "streams")
+	odd := rapid.Float64Range(0, 1).Draw(t, "odd")
+	for range rapid.IntRange(1, 12).Draw(t, "events") {
+		event := rapid.SampledFrom(some).Draw(t, "event")
+		texts := shapedTexts[:3]
+		if rapid.Float64Range(0, 1).Draw(t, "oddity") < odd {
+			texts = shapedTexts
+		}
+		event = strings.ReplaceAll(event, "#", rapid.SampledFrom(texts).Draw(t, "text"))
+		pieces = append(pieces, strings.ReplaceAll(event, "@", rapid.SampledFrom(texts).Draw(t, "id")))
+		if rapid.IntRange(0, 5).Draw(t, "join") == 0 && len(pieces) > 1 {
+			n := len(pieces) - 1
+			pieces = append(pieces[:n-1], pieces[n-1]+pieces[n])
+		}
+	}
+	return pieces
 }
 
 // compareWithFull has pieces read by a response that compares events, and by one that reads
@@ -180,6 +186,7 @@ func TestWhatHasNoShape(t *testing.T) {
 		{"two texts", `data: {"choices":[{"delta":{"content":"a","refusal":"b"}}]}` + "\n\n", false},
 		{"not valid", `data: {"choices":[{"delta":{"content":"a"}}],}` + "\n\n", false},
 		{"too long", `data: {"x":[` + strings.Repeat("0,", maxShape/2) + `0],` + piece[1:] + "\n\n", false},
+		{"usage that is taken out", `data: {"content":"a","choices":[],"usage":{}}` + "\n\n", false},
 		{"too many holes", `data: {` + strings.Repeat(`"x":0,`, maxHoles) + piece[1:] + "\n\n", false},
 		{"nothing", "", false},
 	} {
@@ -230,7 +237,9 @@ func FuzzShape(f *testing.F) {
 			h = linesHeader
 		}
 		a, b := string(first), string(second)
-		compareWithFull(t, h, []string{a, a, b, b, a + b, b}, true)
+		pieces := []string{a, a, b, b, a + b, b}
+		compareWithFull(t, h, pieces, true)
+		comparePass(t, pieces)
 	})
 }
 

@@ -15,7 +15,8 @@ type shapeMaker struct {
 
 // newShape returns the shape of p, which is an event or a line, and the bytes of its text,
 // decoded. It returns nil where p has other fields than a name before the data, has data of
-// several lines, other than one string of text, or is too long.
+// several lines, other than one string of text, is too long, or may be taken out by a Hider:
+// whether one does so depends on nothing that is in a hole.
 func newShape(p []byte) (s *shape, text int64) {
 	start := dataStart(p)
 	if start < 0 {
@@ -30,10 +31,16 @@ func newShape(p []byte) (s *shape, text int64) {
 	default:
 		return nil, 0
 	}
-	if !m.keep(len(p)) {
+	if !m.keep(len(p)) || hides(p) {
 		return nil, 0
 	}
 	return m.shape, m.text
+}
+
+// hides tells whether a Hider takes anything out of a stream that is nothing but p.
+func hides(p []byte) bool {
+	var h Hider
+	return len(h.Flush(h.Filter(nil, p))) < len(p)
 }
 
 // dataStart returns where the object begins that is the document: at once, or on the line
@@ -156,7 +163,7 @@ func (m *shapeMaker) hole(kind holeKind, start, end int) bool {
 	if s.count == maxHoles || !m.keep(start) {
 		return false
 	}
-	s.holes[s.count] = hole{uint16(s.size), kind}
+	s.holes[s.count] = hole{s.size, kind}
 	s.count++
 	m.from = end
 	return true
@@ -165,10 +172,10 @@ func (m *shapeMaker) hole(kind holeKind, start, end int) bool {
 // keep takes what stands before end into the shape.
 func (m *shapeMaker) keep(end int) bool {
 	s, part := m.shape, m.p[m.from:end]
-	if s.size+len(part) > maxShape {
+	if int(s.size)+len(part) > maxShape {
 		return false
 	}
-	s.size += copy(s.literal[s.size:], part)
+	s.size += uint16(copy(s.literal[s.size:], part))
 	return true
 }
 

@@ -209,8 +209,39 @@ func setBody(r *http.Request, size int64, of io.Reader) {
 	}
 }
 
-// ownBody reads a body that is part of its call.
-type ownBody struct{ bytes.Reader }
+// sentBody reads a body that is sent on, and lets go of it at its end: whoever sends it may
+// hold the reader as long as the answer lasts.
+type sentBody struct {
+	of  bytes.Reader
+	all atomic.Bool // it was read to its end
+}
+
+// reset begins with a body. It must not be called any more once somebody reads it.
+func (b *sentBody) reset(body []byte) { b.of.Reset(body) }
+
+// Read implements io.Reader.
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.of.Read(p)
+	b.end()
+	return n, err
+}
+
+// WriteTo implements io.WriterTo.
+func (b *sentBody) WriteTo(w io.Writer) (int64, error) {
+	n, err := b.of.WriteTo(w)
+	b.end()
+	return n, err
+}
+
+func (b *sentBody) end() {
+	if b.of.Len() == 0 && !b.all.Load() {
+		b.of.Reset(nil)
+		b.all.Store(true)
+	}
+}
+
+// spent tells whether all of it has been read.
+func (b *sentBody) spent() bool { return b.all.Load() }
 
 // Close implements io.Closer.
-func (*ownBody) Close() error { return nil }
+func (*sentBody) Close() error { return nil }

@@ -129,6 +129,18 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 		return 0, errGivenBack
 	}
 	n := copy(p, b.body)
-	b.body = b.body[n:]
+	if b.body = b.body[n:]; len(b.body) == 0 {
+		b.body = nil
+	}
 	return n, nil
 }
+
+// spent tells whether all of it has been read.
+func (b *bodyReader) spent() bool {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	return len(b.body) == 0
+}
+
+// Close implements io.Closer.
+func (*bodyReader) Close() error { return nil }

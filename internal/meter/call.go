@@ -3,7 +3,6 @@ package meter
 import (
 	"io"
 	"net/http"
-	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -26,7 +25,7 @@ type Call struct {
 	sent     []byte        // the body as the client sent it
 	encoding string        // and how it was encoded
 	lent     *lent         // the same, where its memory is used again
-	reader   ownBody       // of that body
+	reader   sentBody      // of that body
 	put      io.ReadCloser // what the request got in its place
 	onward   payload       // what that holds
 	body     []byte        // as it goes on
@@ -60,28 +59,10 @@ type Call struct {
 	own      tap
 	ownDrain drain
 	first    carried
-	*figures           // nil once the call has ended
+	foreseen foresight
+	*figures           // nil while nobody needs them; see reckon
 	line     *logEntry // nil until it is logged
 	entryOf  [4]Entry
-}
-
-// figures are what is known of the use of a call until it ends. Nothing that outlives it
-// sees them, so their memory is used again.
-type figures struct {
-	result   Outcome
-	foreseen foresight
-	priced   Priced // as it was asked for, or in the end as it was made
-}
-
-var figuresPool = sync.Pool{New: func() any { return new(figures) }}
-
-// forget gives the memory of the figures back. It may be called again.
-func (c *Call) forget() {
-	if f := c.figures; f != nil {
-		c.figures = nil
-		*f = figures{}
-		figuresPool.Put(f)
-	}
 }
 
 // Entry is a limiter that has admitted a call.
@@ -250,7 +231,7 @@ func (c *Call) set(r *http.Request, body []byte) {
 		c.send(r, payload{body: body})
 		return
 	}
-	c.reader.Reset(body) // the first reader is part of the call
+	c.reader.reset(body) // the first reader is part of the call
 	setBody(r, int64(len(body)), &c.reader)
 	c.put, c.onward = r.Body, payload{body: body}
 }
@@ -394,6 +375,8 @@ func (c *Call) leave() {
 
 // release gives the memory of the body back.
 func (c *Call) release() {
-	c.m.bodies.release(c.who, c.held)
+	if c.held != 0 {
+		c.m.bodies.release(c.who, c.held)
+	}
 	c.held, c.body, c.plain, c.onward = 0, nil, nil, payload{}
 }

@@ -17,8 +17,7 @@ type foresight struct {
 	input, output, total int64 // what calls like it use, if enough is known
 	learned              bool
 
-	priced bool // Call.priced is the call as it was asked for
-	quote  quotation
+	priced bool // figures.priced is the call as it was asked for
 }
 
 // quotation is the answer of a pricer.
@@ -75,6 +74,7 @@ func (c *Call) taught() *modelUse {
 // The request must have been inspected.
 func (c *Call) Asked(host string) *Priced {
 	if f := c.foresee(); !f.priced {
+		c.reckon()
 		c.ask(&c.priced)
 		f.priced = true
 	}
@@ -86,7 +86,7 @@ func (c *Call) Asked(host string) *Priced {
 // ok is false where it has no price. Limiters ask the same one after the other.
 func (c *Call) Expect(p Pricer, host string, input, output int64) (usd money.USD, ok bool) {
 	asked := c.Asked(host)
-	q := &c.foreseen.quote
+	q := &c.quote
 	if q.pricer != p || q.host != host || q.input != input || q.output != output {
 		*q = quotation{pricer: p, host: host, input: input, output: output}
 		q.usd, q.ok = p.Expect(asked, input, output)

@@ -102,7 +102,7 @@ func (m *Meter) CallIn(r *http.Request, vars Vars) *Call {
 	if at != nil && !at.call.ended {
 		return at.call
 	}
-	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header), figures: figuresPool.Get().(*figures)}
+	c := &Call{m: m, Endpoint: usage.Identify(r.Method, r.URL, r.Header)}
 	c.repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	server := serverOf(r)
 	c.route = routeOf(server, r.Host, c.Endpoint.API)

@@ -29,7 +29,9 @@ func (p *payload) size() int64 {
 // reader reads it from the beginning.
 func (p *payload) reader() io.Reader {
 	if p.parts == nil {
-		return bytes.NewReader(p.body)
+		b := new(sentBody)
+		b.reset(p.body)
+		return b
 	}
 	readers := make([]io.Reader, len(p.parts))
 	for i, part := range p.parts {

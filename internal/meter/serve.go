@@ -132,6 +132,7 @@ func (c *Call) end(r *http.Request, err error, returned bool) {
 		return
 	}
 	c.ended = true
+	c.reckon()
 	defer func() {
 		c.forget()
 		c.release()

@@ -98,12 +98,16 @@ func (t *tap) start() {
 			t.resp.Expect(t.call.serving())
 			t.resp.Start(int(t.status), h)
 		}
-		if t.call.plain != nil && strings.EqualFold(kind, "text/event-stream") && isPlain(h) {
+		stream := strings.EqualFold(kind, "text/event-stream")
+		if t.call.plain != nil && stream && isPlain(h) {
 			t.hider = new(usage.Hider)
 			h.Del("Content-Length")
 		}
 		if es := t.call.entries; len(es) > 0 {
 			es[0].Headers(h, es)
+		}
+		if stream && t.status/100 == 2 {
+			t.call.flows()
 		}
 	}
 	t.ResponseWriter.WriteHeader(int(t.status))

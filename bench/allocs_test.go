@@ -4,9 +4,7 @@ import "testing"
 
 // What a call allocates beyond what it does where reverse_proxy stands alone. The figures
 // are exact but for what pools lose, so that a change which costs more is seen at once;
-// whoever has a good reason raises the bound. Of a limit of requests, 16 are a request that is
-// apart, see internal/meter: it cannot know whether a handler behind will ask for usage, and
-// the call may have to be made again then.
+// whoever has a good reason raises the bound.
 func TestAllocationsOfACall(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -14,7 +12,7 @@ func TestAllocationsOfACall(t *testing.T) {
 		most float64
 	}{
 		{"keys", Keys, 3},
-		{"a limit of requests", Requests, 32},
+		{"a limit of requests", Requests, 13},
 		{"a limit of tokens", Tokens, 21},
 		{"full", Full, 32},
 	} {

@@ -114,6 +114,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(h.tables.table(), &o, time.Now()); err != nil {
 		return fmt.Errorf("llm_cost: %w", err)
 	}
+	h.app.AskUsage()
 	h.app.OnStart(h.tables.start)
 	o.Table = h.tables.table
 	h.pricer, err = pricing.New(o)

@@ -75,6 +75,9 @@ func Provision(ctx caddy.Context, c *Config, k *Kind, p meter.Pricer) (*Limiter,
 	if err := l.app.Register(l); err != nil {
 		return nil, c.in(directive, err)
 	}
+	if l.metered {
+		l.app.AskUsage()
+	}
 	for _, warning := range append(c.open(l.plan), l.made()...) {
 		l.logger.Warn(warning, zap.String("instance", l.id))
 	}
@@ -175,6 +178,9 @@ func (l *Limiter) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	if e != nil {
 		call.Add(e)
+	}
+	if !l.app.AsksUsage() {
+		call.Unasked()
 	}
 	return call.Serve(w, r, next)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -43,6 +44,7 @@ type App struct {
 	ctx      caddy.Context
 
 	routes func() error // checkRoutes, once
+	asks   atomic.Bool  // some handler asks for usage
 
 	mu        sync.Mutex
 	instances []Instance

@@ -20,6 +20,7 @@ type Call struct {
 	route      route
 	stripped   bool
 	inspected  bool
+	unasked    bool // nobody asks for usage
 	inspectErr error
 
 	sent     []byte        // the body as the client sent it
@@ -274,10 +275,13 @@ func (c *Call) Seek(f *usage.Fields) {
 	}
 }
 
+// Unasked notes that no handler further in asks for usage either.
+func (c *Call) Unasked() { c.unasked = true }
+
 // mayAsk tells whether usage may have to be asked for, by this limiter or by one
 // further in.
 func (c *Call) mayAsk() bool {
-	if c.Endpoint.API != usage.OpenAIChat && c.Endpoint.API != usage.OpenAICompletions || c.m.leaveUsage.Load() {
+	if c.unasked || c.Endpoint.API != usage.OpenAIChat && c.Endpoint.API != usage.OpenAICompletions || c.m.leaveUsage.Load() {
 		return false
 	}
 	q := c.Request

@@ -137,6 +137,31 @@ func TestNothingIsWrittenWhereTheOnlyPassageMayBeLookedAt(t *testing.T) {
 	nothingHeld(t, m)
 }
 
+// A call whose body nobody reads passes once where nobody asks for usage, and else may have to
+// pass again.
+func TestUnaskedCallPassesOnce(t *testing.T) {
+	for _, unasked := range []bool{true, false} {
+		m := New()
+		l := newLimiter(m, "l")
+		l.counts = true // requests alone
+		r := newRequest(http.MethodPost, chatPath, streamBody)
+		if unasked {
+			m.Call(r).Unasked()
+		}
+		next := handler(func(w http.ResponseWriter, in *http.Request) error {
+			if (in == r) != unasked {
+				t.Errorf("unasked %t: the handlers behind get the request that came: %t", unasked, in == r)
+			}
+			return answer(200, sse, event+eventEnd+eventDone)(w, in)
+		})
+		if err := serve(httptest.NewRecorder(), r, next, l); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(t)
+		nothingHeld(t, m)
+	}
+}
+
 // A server with routes for errors may make another call of the request, while what the first
 // has left at work looks at it.
 func TestRoutesForErrorsWriteNothingThatIsLookedAt(t *testing.T) {

@@ -79,7 +79,6 @@ func (c *Call) passApart(ctx context.Context, w http.ResponseWriter, r *http.Req
 		a.window = c.windowOf(ctx, outer)
 		// Caddy's own placeholders of a request are bound to where it is. No others that
 		// are prepared for requests are of use: they would be made once more.
-		a.to = *r.WithContext(context.Background())
 		p.repl = caddyhttp.NewTestReplacer(&a.to)
 		p.repl.Map(a.placeholder)
 		a.window.inside.Store(p.repl)

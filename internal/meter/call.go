@@ -11,6 +11,8 @@ import (
 
 // Call is one request on its way. It belongs to the goroutine that serves it.
 type Call struct {
+	own tap // first: what each piece of a stream needs begins where a line of the caches does
+
 	// Endpoint is what method, path and headers tell.
 	Endpoint usage.Endpoint
 	// Request is what the body tells; nil before Inspect.
@@ -57,7 +59,6 @@ type Call struct {
 	grouped   *string  // by whose rules a limiter counts it; nil where none has groups
 
 	asks     usage.Request // what Request points to, as a rule
-	own      tap
 	ownDrain drain
 	first    carried
 	foreseen foresight

@@ -21,7 +21,7 @@ import (
 // What calls it from another goroutine, reverse_proxy's flushes and informational
 // statuses, is never at it while the handler is; so it has no lock of its own.
 type tap struct {
-	// What each piece of a stream needs stands together, in one line of the caches: between
+	// What each piece of a stream needs stands together, in two lines of the caches: between
 	// two events they have forgotten it.
 
 	http.ResponseWriter
@@ -33,6 +33,7 @@ type tap struct {
 	lost    bool            // the same, and no handler knows: the upstream is drained
 	whole   bool            // the body tells by itself where it ends
 	holding bool            // an error is held back
+	run     usage.Run       // of resp
 
 	call       *Call
 	passage    *Passage    // of the handlers behind
@@ -150,7 +151,7 @@ func (t *tap) pass(p []byte) (n int, err error) {
 	default:
 		n = len(p)
 		var out []byte
-		if out, unread = t.hider.Pass(t.resp, p); len(out) > 0 {
+		if out, unread = t.hider.Pass(&t.run, p); len(out) > 0 {
 			if _, err = t.ResponseWriter.Write(out); err != nil {
 				n = 0
 			}
@@ -162,18 +163,10 @@ func (t *tap) pass(p []byte) (n int, err error) {
 	if err == nil {
 		n = len(p)
 	}
-	t.read(unread)
+	if unread = t.run.Read(unread); len(unread) > 0 && t.resp != nil && t.call.refusedBy == "" {
+		t.resp.WriteRest(&t.run, unread)
+	}
 	return n, err
-}
-
-// read reads what has come of the answer. What a limiter writes that refuses the call is none.
-func (t *tap) read(p []byte) {
-	if t.resp == nil {
-		return
-	}
-	if p = t.resp.Repeats(p); len(p) > 0 && t.call.refusedBy == "" {
-		t.resp.Write(p)
-	}
 }
 
 // lose takes an error of the client's side, if there is one. Where the upstream is to be drained, the
@@ -288,6 +281,7 @@ func (t *tap) report(finished bool) usage.Report {
 	if t == nil || t.resp == nil {
 		return usage.Report{}
 	}
+	t.resp.Join(&t.run)
 	r := t.resp.Close(finished && !t.broken || t.whole)
 	t.resp.Release()
 	t.resp = nil

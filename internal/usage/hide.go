@@ -71,14 +71,10 @@ func (h *Hider) Passes(p []byte) bool {
 }
 
 // Pass returns what of the stream may pass after p has come, which is valid until the next
-// call, and what of p is left to be read by r, which reads the same stream: that which may
-// be taken out has to be looked at twice. r may be nil.
-func (h *Hider) Pass(r *Response, p []byte) (out, unread []byte) {
-	unread = p
-	if r != nil {
-		unread = r.Repeats(p)
-	}
-	if len(unread) == 0 || h.Passes(unread) {
+// call, and what of p is left to be read of the same stream after u: that which may be taken
+// out has to be looked at twice.
+func (h *Hider) Pass(u *Run, p []byte) (out, unread []byte) {
+	if unread = u.Read(p); len(unread) == 0 || h.Passes(unread) {
 		return p, unread
 	}
 	h.out = h.Filter(append(h.out[:0], p[:len(p)-len(unread)]...), unread)

@@ -154,19 +154,6 @@ func (s *shape) share() {
 	}
 }
 
-// Repeats reads the events that the next piece of a body begins with and that say nothing but
-// more of the text that those before them have said, and returns what is left of p, for
-// Write. It is fast, as most pieces of most streams are nothing else. No Hider takes such an
-// event out.
-func (r *Response) Repeats(p []byte) (rest []byte) {
-	if r.shape == nil || r.framing != framedEvents || r.decode != nil || r.closed {
-		return p
-	}
-	rest = r.readShaped(p)
-	r.body += int64(len(p) - len(rest))
-	return rest
-}
-
 // readShaped reads the events that p begins with and that have the shape of the one before,
 // and returns what is left of p.
 func (r *Response) readShaped(p []byte) []byte {
@@ -177,9 +164,7 @@ func (r *Response) readShaped(p []byte) []byte {
 			r.shape = nil
 			break
 		}
-		t.read++
-		t.deltas++
-		t.streamed += text
+		t.repeat(1, text)
 		if r.unshaped > 0 {
 			r.unshaped = 0
 			s.share()

@@ -86,6 +86,13 @@ func (t *tally) served(v view, p int) {
 	}
 }
 
+// repeat notes documents that would have said the same as the one before, but for their text.
+func (t *tally) repeat(documents, text int64) {
+	t.read += documents
+	t.deltas += documents
+	t.streamed += text
+}
+
 // report takes a report of the whole call: the last one counts, but zeros never erase
 // a count.
 func (t *tally) report(u Usage) {

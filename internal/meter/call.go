@@ -40,9 +40,9 @@ type Call struct {
 	repeated bool   // the cap was written in a second time
 
 	writes    bool   // the method is one that may have something done
+	late      bool   // the client had gone before the call was served
 	tap       *tap   // &own, once the call is served
 	drain     *drain // &ownDrain; nil where the call ends with its client
-	late      bool   // the client had gone before the call was served
 	entries   []Entry
 	fields    []*usage.Fields // what is sought in the answer besides
 	repl      *caddy.Replacer // knows which upstream was called; nil outside of Caddy

@@ -144,11 +144,11 @@ func comparePass(t rapid.TB, pieces []string) {
 			both.WriteRest(&run, unread)
 		}
 		clear(p)
-		if string(got) != string(want) {
+		if !bytes.Equal(got, want) {
 			t.Fatalf("%q\nafter %q passed %q\nwant %q", pieces, piece, got, want)
 		}
 	}
-	if got, want = h.Flush(got), alone.Flush(want); string(got) != string(want) {
+	if got, want = h.Flush(got), alone.Flush(want); !bytes.Equal(got, want) {
 		t.Fatalf("%q\npassed %q\nwant   %q", pieces, got, want)
 	}
 	both.Join(&run)

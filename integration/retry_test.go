@@ -205,6 +205,9 @@ func TestFallbackIsPricedByWhatServes(t *testing.T) {
 		}
 		llm_retry {
 			attempts 1
+			fallback gpt-4o-mini {
+				reverse_proxy {upstream}
+			}
 			fallback no-price {
 				reverse_proxy {upstream}
 			}
@@ -217,16 +220,16 @@ func TestFallbackIsPricedByWhatServes(t *testing.T) {
 	if a := g.chat(keyA); a.Status != 200 {
 		t.Fatalf("got %d %s", a.Status, a.Body)
 	}
-	g.charged(2000+8+40, 1) // the first had no answer
+	g.charged(2000+2*(8+40), 1) // the first two had no answer
 	var rows []struct{ Used string }
 	g.adminGet("/llm/usage?"+url.Values{"instance": {g.testName() + "-cost"}, "consumer": {"app-a"}}.Encode(), &rows)
 	if len(rows) != 1 || !strings.HasPrefix(rows[0].Used, "0.03") {
 		t.Errorf("charged %+v, want $0.03", rows)
 	}
-	if up.calls() != 1 {
+	if up.calls() != 2 {
 		t.Errorf("a model without a price is asked for: %d calls", up.calls())
 	}
-	if l := g.logged(); l.ServedBy != "fallback 2" || l.Attempts != 2 || l.ServedModel != "spare-model" {
+	if l := g.logged(); l.ServedBy != "fallback 3" || l.Attempts != 3 || l.ServedModel != "spare-model" {
 		t.Errorf("logged %+v", l)
 	}
 }

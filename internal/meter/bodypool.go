@@ -11,9 +11,10 @@ import (
 // The memory of a long body is used again: to clear and to collect a megabyte for every
 // call costs more than to read it. Two things make sure that no call ever sees the body of
 // another one. Only the body that readBody has filled is given back, and only once its
-// request is over for the server, with an answer. And whoever may still read it then, a
-// transport that goes on sending after an early answer, does so through a bodyReader,
-// which copies under the lock under which the body is given back.
+// request is over for the server, with an answer, or all has been read and nobody reads it
+// again. And whoever may still read it then, a transport that goes on sending after an early
+// answer, does so through a bodyReader, which copies under the lock under which the body is
+// given back.
 
 const (
 	// leastPooled and mostPooled bound the memory that is used again, in bytes: to lend a

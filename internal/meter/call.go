@@ -23,6 +23,7 @@ type Call struct {
 	stripped   bool
 	inspected  bool
 	unasked    bool // nobody asks for usage
+	replaced   bool // a body has taken the place of one that a handler behind may be reading
 	inspectErr error
 
 	sent     []byte        // the body as the client sent it
@@ -229,6 +230,7 @@ func (c *Call) edit(r *http.Request, body []byte) {
 
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
+	c.replaced = c.replaced || c.tap != nil
 	if c.put != nil || c.lent.has(body) {
 		c.send(r, payload{body: body})
 		return
@@ -240,6 +242,7 @@ func (c *Call) set(r *http.Request, body []byte) {
 
 // send puts a body back that has been ours before.
 func (c *Call) send(r *http.Request, p payload) {
+	c.replaced = c.replaced || c.tap != nil
 	of := p.reader()
 	if p.parts != nil {
 		c.lent.keep() // pieces of it are read without its lock
@@ -380,8 +383,6 @@ func (c *Call) leave() {
 
 // release gives the memory of the body back.
 func (c *Call) release() {
-	if c.held != 0 {
-		c.m.bodies.release(c.who, c.held)
-	}
+	c.m.bodies.release(c.who, c.held)
 	c.held, c.body, c.plain, c.onward = 0, nil, nil, payload{}
 }

@@ -30,15 +30,15 @@ func (c *Call) forget() {
 
 // flows notes that a stream has begun as the answer to the call. There may be many under way,
 // each for minutes, so that the call holds nothing meanwhile that it does not need: neither
-// figures nor, once that has been sent, the body of its request.
+// figures nor, if that has been sent, the body of its request. The budget of bodies keeps
+// its part: reverse_proxy may hold what it has read.
 func (c *Call) flows() {
 	c.forget()
-	if c.again || c.attempts.n > 0 {
-		return // it may be sent once more
+	if c.again || c.attempts.n > 0 || c.replaced {
+		return // it may be sent once more, or read
 	}
 	if body, ok := c.put.(interface{ spent() bool }); ok && body.spent() {
-		c.release()
-		c.sent = nil
+		c.sent, c.body, c.plain, c.onward = nil, nil, nil, payload{}
 		if c.put != &c.reader {
 			c.reader.reset(nil) // what took its place was sent
 		}

@@ -46,8 +46,12 @@ func TestStreamHoldsNoBody(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", tt.contentType)
 				w.WriteHeader(tt.status)
-				if held := m.bodies.used.Load() > 0; held != tt.held {
+				c := callOf(r)
+				if held := c.body != nil || c.sent != nil; held != tt.held {
 					t.Errorf("held: %t, want %t", held, tt.held)
+				}
+				if m.bodies.used.Load() == 0 {
+					t.Error("the budget does not know of a body that a proxy may hold")
 				}
 				if rest, err := io.ReadAll(r.Body); err != nil || len(rest) != tt.unread {
 					t.Errorf("then %d bytes are read, want %d: %v", len(rest), tt.unread, err)
@@ -67,6 +71,55 @@ func TestStreamHoldsNoBody(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// A stream that another handler's request was answered with does not take the body from
+// whoever reads the one before, such as a transport whose upstream has answered early.
+func TestStreamLeavesABodyThatIsStillRead(t *testing.T) {
+	for _, size := range []int{200, 20_000} {
+		m := New()
+		outer, inner := newLimiter(m, "outer"), newLimiter(m, "inner")
+		inner.cap = 7
+		body := longBody("a", size)
+		body = body[:len(body)-1] + `,"stream":true}`
+		r := newRequest(http.MethodPost, chatPath, body)
+		next := handler(func(w http.ResponseWriter, r *http.Request) error {
+			early := r.Body
+			begun, flows, over := make(chan struct{}), make(chan struct{}), make(chan []byte)
+			go func() {
+				some := make([]byte, 100)
+				n, err := io.ReadFull(early, some)
+				close(begun)
+				<-flows
+				rest, last := io.ReadAll(early)
+				if err != nil || last != nil {
+					t.Errorf("reading: %v, %v", err, last)
+				}
+				over <- append(some[:n], rest...)
+			}()
+			<-begun
+			err := inner.ServeHTTP(w, r, handler(func(w http.ResponseWriter, r *http.Request) error {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					return err
+				}
+				w.Header().Set("Content-Type", sse)
+				w.WriteHeader(http.StatusOK)
+				close(flows)
+				_, err := io.WriteString(w, event+eventEnd+eventUsage+eventDone)
+				return err
+			}))
+			if got := <-over; len(got) < len(body) {
+				t.Errorf("%d bytes were read of %d", len(got), len(body))
+			}
+			return err
+		})
+		if err := serve(&sink{http.Header{}}, r, next, outer); err != nil {
+			t.Fatal(err)
+		}
+		outer.once(t)
+		inner.once(t)
+		nothingHeld(t, m)
 	}
 }
 

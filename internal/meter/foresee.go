@@ -75,6 +75,7 @@ func (c *Call) taught() *modelUse {
 func (c *Call) Asked(host string) *Priced {
 	if f := c.foresee(); !f.priced {
 		c.reckon()
+		c.quote = quotation{} // that was of another model
 		c.ask(&c.priced)
 		f.priced = true
 	}

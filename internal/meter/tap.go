@@ -13,7 +13,7 @@ import (
 	"github.com/llmlimits/caddy-llm-limits/internal/usage"
 )
 
-// tap is the response writer of a call. It writes to the client first and reads
+// tap is the response writer of a call. It writes to the client first and parses
 // afterwards, changes nothing but the header fields of limits, and holds nothing
 // back but the one chunk that was asked for in the client's stead, and an error
 // that may be due to the asking.
@@ -137,7 +137,7 @@ func (t *tap) Write(p []byte) (int, error) {
 	return t.pass(p)
 }
 
-// pass writes to the client, then reads. What the client did not take is read all
+// pass writes to the client, then parses. What the client did not take is read all
 // the same: it has been used.
 func (t *tap) pass(p []byte) (n int, err error) {
 	unread := p

@@ -82,7 +82,7 @@ func TestStreamLeavesABodyThatIsStillRead(t *testing.T) {
 		outer, inner := newLimiter(m, "outer"), newLimiter(m, "inner")
 		inner.cap = 7
 		body := longBody("a", size)
-		body = body[:len(body)-1] + `,"stream":true}`
+		body = body[:len(body)-1] + `,"stream":true,"stream_options":{"include_usage":true}}` // so that the outer one changes nothing
 		r := newRequest(http.MethodPost, chatPath, body)
 		next := handler(func(w http.ResponseWriter, r *http.Request) error {
 			early := r.Body

@@ -154,6 +154,11 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	if !k.remove(id, k.has) {
+		// Who has deleted it may have been told that the disk did not take that, and asks
+		// again: that there is no such key is to be true after a crash, too.
+		if err := k.sync(); err != nil {
+			return fmt.Errorf("deleting a key: %w: %w", store.ErrUnavailable, err)
+		}
 		return fmt.Errorf("deleting a key: %w", store.ErrNoKey)
 	}
 	return k.write(id)

@@ -94,6 +94,11 @@ func (k *Keys) write(ids ...string) error {
 func (k *Keys) flush() error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
+	return k.sync()
+}
+
+// sync is flush with writing locked.
+func (k *Keys) sync() error {
 	if k.log == nil || k.log.Unsynced() == 0 {
 		return nil
 	}

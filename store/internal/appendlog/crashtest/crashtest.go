@@ -60,8 +60,8 @@ func (d *Disk) Dead() bool {
 	return d.left < 0
 }
 
-// Fail has all writes fail once so many bytes more are written, as on a disk that is
-// full, and all that is synced; with nil it is in order again.
+// Fail has the disk be full, or broken, once so many bytes more are written: nothing can
+// be written or synced from then on. With nil it is in order again.
 func (d *Disk) Fail(room int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Disk) SyncDir(dir string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	if d.err != nil {
+	if d.err != nil && d.room == 0 {
 		return d.err
 	}
 	in := func(path string, _ *content) bool { return filepath.Dir(path) == filepath.Clean(dir) }
@@ -210,10 +210,10 @@ func (f *file) WriteAt(b []byte, at int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	n, fault := len(b), error(nil)
-	if f.d.err != nil {
-		n, fault = min(n, f.d.room), f.d.err
-		f.d.room -= n
+	if f.d.err != nil && n > f.d.room {
+		n, fault = f.d.room, f.d.err
 	}
+	f.d.room -= min(n, f.d.room)
 	if n > f.d.left {
 		n, fault = max(0, f.d.left), ErrKilled
 		f.d.left = -1
@@ -232,7 +232,7 @@ func (f *file) Sync() error {
 	if err := f.d.step(); err != nil {
 		return err
 	}
-	if f.d.err != nil {
+	if f.d.err != nil && f.d.room == 0 {
 		return f.d.err
 	}
 	f.c.synced = slices.Clone(f.c.data)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog/crashtest"
@@ -34,4 +35,67 @@ func TestARevokedKeyIsUnknownOnlyOnceTheDiskHasIt(t *testing.T) {
 	}
 	next, _ := persisted(t, c, killed(t, dir))
 	wantKeys(t, next)
+}
+
+// A secret that was one key's is another's since, as another process has written it.
+func TestKeysThatPassedASecretOnAreBothTakenIn(t *testing.T) {
+	for range 20 { // whichever is looked at first
+		c, dir, copied := newClock(), t.TempDir(), ""
+		s, _ := persisted(t, c, dir)
+		first := putKey(t, s, keyOf("first"))
+		copied = killed(t, dir)
+
+		other, _ := persisted(t, c, copied)
+		passedOn := first.Hash
+		first.Hash = keyOf("another").Hash
+		first = putKey(t, other, first)
+		putKey(t, other, store.Key{ID: "second", Hash: passedOn})
+		first.Group = "gold"
+		first = putKey(t, other, first)
+		mustClose(t, other)
+
+		if _, err := s.Persist(copied); err != nil {
+			t.Fatal(err)
+		}
+		wantKeys(t, s, "first", "second")
+		for hash, id := range map[store.KeyHash]string{first.Hash: "first", passedOn: "second"} {
+			if k, err := s.Keys().Find(t.Context(), hash); err != nil || k.ID != id {
+				t.Errorf("the secret of %q leads to %q, %v", id, k.ID, err)
+			}
+		}
+		next, _ := persisted(t, c, killed(t, copied))
+		wantKeys(t, next, "first", "second")
+		mustClose(t, next)
+		mustClose(t, s)
+	}
+}
+
+// A copy in which a key that is here has another's secret changes neither.
+func TestAKeyWhoseSecretIsAnothersHereStaysAsItIs(t *testing.T) {
+	c, dir := newClock(), t.TempDir()
+	s, _ := persisted(t, c, dir)
+	first := putKey(t, s, keyOf("first"))
+	copied := killed(t, dir)
+	second := putKey(t, s, keyOf("second"))
+
+	other, _ := persisted(t, c, copied)
+	changed := first
+	changed.Hash = second.Hash
+	c.step(time.Minute)
+	putKey(t, other, changed)
+	mustClose(t, other)
+
+	if _, err := s.Persist(copied); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []store.Key{first, second} {
+		if k, err := s.Keys().Find(t.Context(), want.Hash); err != nil || k.ID != want.ID || k.Revision != want.Revision {
+			t.Errorf("the secret of %q leads to %q, %v", want.ID, k.ID, err)
+		}
+	}
+	ch, err := s.Keys().Changes(t.Context(), 0, 10)
+	sum := store.AddRevision(store.AddRevision(0, 0, first.Revision), 0, second.Revision)
+	if err != nil || len(ch.Keys) != 2 || ch.Sum != sum {
+		t.Errorf("got %+v, %v", ch, err)
+	}
 }

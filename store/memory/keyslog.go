@@ -214,25 +214,51 @@ func (k *Keys) join(l *keysLoading) {
 	}
 	l.joined = true
 	l.mixed = l.mixed || len(k.order) > 0 || len(k.buried) > 0
+	later := make([]loadedKey, 0, len(l.last))
 	for id, from := range l.last {
-		if max(k.revision(id), k.buried[id]) >= from.Revision {
-			continue
+		if max(k.revision(id), k.buried[id]) < from.Revision {
+			later = append(later, from)
 		}
-		if from.Deleted {
-			k.bury(id, gone{from.Revision, from.at})
-			continue
+	}
+	slices.SortFunc(later, func(a, b loadedKey) int { return cmp.Compare(a.Revision, b.Revision) })
+	// All let go of their secrets before any takes one: it may have been another's.
+	before := make(map[string]loadedKey)
+	for i := range later {
+		id := later[i].ID
+		if old := k.byID[id]; old != nil {
+			before[id] = loadedKey{Key: *old, raw: k.damaged[id]}
+			k.sum = store.AddRevision(k.sum, k.drop(id), 0)
+			k.ids = nil
 		}
-		if k.othersHave(&from.Key) {
-			continue // a copy of the file in which the key had another id
+	}
+	for i := range later {
+		if k.take(&later[i]) {
+			continue // else it is a copy of the file in which the key had another id
 		}
-		key := from.Key
-		k.set(&key)
-		if key.Damaged {
-			k.damaged[id] = from.raw
+		if old, had := before[later[i].ID]; had {
+			k.take(&old)
 		}
 	}
 	slices.SortFunc(k.order, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
+	k.order = slices.Compact(k.order) // some were taken in again
 	k.prune()
+}
+
+// take takes a key in as it was read, or returns false if one of its secrets is another's.
+// mu is locked.
+func (k *Keys) take(from *loadedKey) bool {
+	switch {
+	case from.Deleted:
+		k.bury(from.ID, gone{from.Revision, from.at})
+	case k.othersHave(&from.Key):
+		return false
+	default:
+		key := from.Key
+		if k.set(&key); key.Damaged {
+			k.damaged[key.ID] = from.raw
+		}
+	}
+	return true
 }
 
 // othersHave tells whether one of the key's secrets is another's.

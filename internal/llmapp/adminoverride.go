@@ -141,6 +141,13 @@ func (a *App) deleteOverride(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	// It may have been taken away just now, and not on the disk, as who did it was told:
+	// that there is none is to be true after a crash, too.
+	if c, ok := a.Counters().(syncer); ok {
+		if err := c.Sync(); err != nil {
+			return notDone("the limit is taken away in memory, and may not be on the disk", err)
+		}
+	}
 	return apiError(http.StatusNotFound, fmt.Errorf("consumer %q has no limit of its own for the rule %q of instance %q; GET /llm/overrides lists them", consumer, rule, instance))
 }
 

@@ -2,12 +2,15 @@ package llmapp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // rowsFromOverride sets a limit and returns what the answer says.
@@ -190,5 +193,30 @@ func TestOverridesSayWhatWasExpected(t *testing.T) {
 	}
 	if got, _ := overridesOf(t, "/llm/overrides"); len(got) != 0 {
 		t.Errorf("%q was set", got)
+	}
+}
+
+// unsynced are counters of which the disk takes nothing.
+type unsynced struct {
+	store.Counters
+	err error
+}
+
+func (c *unsynced) Sync() error { return c.err }
+
+// Who takes a limit away and hears that the disk did not take that asks again, and must
+// not hear that there is none while a crash would bring it back.
+func TestALimitIsUnknownOnlyOnceTheDiskHasThat(t *testing.T) {
+	a := mustRunBy(t, "durable")
+	c := &unsynced{a.shared.counters, errors.New("no space left on device")}
+	a.shared.counters = c
+	defer func() { a.shared.counters = c.Counters }()
+	const target = "/llm/overrides?instance=durable&consumer=shop&rule=tokens+per+hour"
+	if _, status, err := send(t, http.MethodDelete, target, ""); status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("on a full disk: got %d, %v", status, err)
+	}
+	c.err = nil
+	if _, status, err := send(t, http.MethodDelete, target, ""); status != http.StatusNotFound {
+		t.Errorf("with room on the disk: got %d, %v", status, err)
 	}
 }

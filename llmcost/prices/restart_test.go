@@ -1,6 +1,7 @@
 package prices
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -102,5 +103,60 @@ func TestHeldPricesAreToldEveryDay(t *testing.T) {
 	}
 	if st := s.Status()[0]; st.Held != 1 {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// A disk that was full when prices changed, which they may not do again for months.
+func TestACopyThatCouldNotBeKeptIsKeptLater(t *testing.T) {
+	p := newPriceServer(t, table("m", "1e-6"))
+	p.set(http.StatusOK, `"one"`, table("m", "1e-6"))
+	path := filepath.Join(t.TempDir(), "p.json")
+	write(t, path, table("n", "2e-6"), time.Now())
+	for _, place := range []struct{ name, location, model, price string }{
+		{"a file", path, "n", "2"}, {"an URL", p.URL, "m", "1"},
+	} {
+		t.Run(place.name, func(t *testing.T) {
+			now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+			dir := filepath.Join(t.TempDir(), "kept")
+			if err := os.WriteFile(dir, nil, 0o600); err != nil { // where the directory is to be
+				t.Fatal(err)
+			}
+			o := SetOptions{Locations: []string{place.location}, Dir: dir, Now: func() time.Time { return now }}
+			s, r := newSet(t, o)
+			s.Refresh(t.Context())
+			now = now.Add(keepAgain)
+			s.Refresh(t.Context())
+			told := 0
+			for _, report := range r.take() {
+				if report.Err != nil {
+					told++
+				}
+			}
+			if told == 0 || told > 2 { // the file is in the way of what was kept before, too
+				t.Errorf("that it cannot be kept is told %d times", told)
+			}
+			if err := os.Remove(dir); err != nil {
+				t.Fatal(err)
+			}
+			s.Refresh(t.Context())
+			if _, err := os.Stat(dir); err == nil {
+				t.Error("it is tried again at once")
+			}
+			now = now.Add(keepAgain)
+			s.Refresh(t.Context())
+			if got := r.take(); len(got) != 0 {
+				t.Errorf("reports %+v", got)
+			}
+
+			if place.location == path {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next, _ := newSet(t, o)
+			if got := inputOf(t, next, place.model); got != place.price {
+				t.Errorf("after a restart the price is %q", got)
+			}
+		})
 	}
 }

@@ -17,7 +17,8 @@ type saved struct {
 	LastModified string    `json:"last_modified,omitempty"`
 	AsOf         time.Time `json:"as_of"`
 
-	body []byte
+	body  []byte
+	tried time.Time // when it could not be kept last; zero if it was not tried
 }
 
 // readSaved reads a kept copy; a nil copy without an error is one that was never kept.

@@ -28,8 +28,12 @@ type source struct {
 	etag     string
 	modified string
 	stamp    stamp
-	unkept   *saved // copy of a file that is in use and yet to be kept; nil if there is none
+	unkept   *saved // the copy in use if it is yet to be kept; nil if there is none
 }
+
+// keepAgain is when a copy that could not be kept is tried again, as of a disk that was
+// full. The place that it is from may not change for months.
+const keepAgain = time.Minute
 
 // stamp is how a change of a file is noticed.
 type stamp struct {
@@ -42,22 +46,47 @@ type stamp struct {
 // there is one that cannot be used; the last copy then stays. A copy that is used, but
 // could not be kept for a restart, is returned with an error.
 func (s *source) read(ctx context.Context) (*Layer, error) {
+	var l *Layer
+	var err error
 	if s.url != nil {
-		return s.fetch(ctx)
+		l, err = s.fetch(ctx)
+	} else {
+		l, err = s.readFile()
 	}
-	l, err := s.readFile()
-	if err != nil || s.unkept == nil {
+	if err != nil {
 		return l, err
 	}
+	return s.keep(l)
+}
+
+// keep keeps the copy in use for a restart, if that is yet to be done. That it cannot is
+// told once.
+func (s *source) keep(l *Layer) (*Layer, error) {
 	c := s.unkept
-	s.unkept = nil // is not tried again and again
-	if s.saved == "" {
+	if c == nil {
 		return l, nil
 	}
-	if err := c.write(s.saved); err != nil {
+	now, first := s.now(), c.tried.IsZero()
+	if wait := now.Sub(c.tried); !first && wait >= 0 && wait < keepAgain {
+		return l, nil
+	}
+	c.tried = now
+	err := c.write(s.saved)
+	switch {
+	case err == nil:
+		s.unkept = nil
+	case first:
 		return s.layer, err
 	}
 	return l, nil
+}
+
+// toKeep has a copy that is in use kept. One with prices that moved far is not: after a
+// restart nothing would tell that they did.
+func (s *source) toKeep(c *saved, l *Layer) {
+	if s.unkept = c; s.saved == "" || len(l.Held) > 0 {
+		s.unkept = nil
+	}
 }
 
 // first is the copy to start with, and writes nothing. A file that cannot be used any
@@ -98,9 +127,7 @@ func (s *source) readFile() (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.unkept = nil; len(l.Held) == 0 {
-		s.unkept = &saved{AsOf: now.modified, body: data}
-	}
+	s.toKeep(&saved{AsOf: now.modified, body: data}, l)
 	return l, nil
 }
 
@@ -207,12 +234,8 @@ func (s *source) fetch(ctx context.Context) (*Layer, error) {
 		return nil, err
 	}
 	s.etag, s.modified = c.ETag, c.LastModified
-	if s.saved == "" || len(l.Held) > 0 {
-		// A copy with prices that moved far is not kept: after a restart nothing
-		// would tell that they did.
-		return l, nil
-	}
-	return l, c.write(s.saved)
+	s.toKeep(&c, l)
+	return l, nil
 }
 
 // withoutURL is the cause of a failed request, without the URL that it was made to.

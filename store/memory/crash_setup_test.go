@@ -113,6 +113,7 @@ type lives struct {
 	open    []*store.Ticket // calls at work
 	settled []*store.Ticket
 	faulty  bool   // the disk
+	off     bool   // nothing is written
 	secrets int    // how many there have been
 	during  func() // is done while the store looks at the clock, if it is not nil
 
@@ -257,6 +258,9 @@ func (l *lives) marks() marks {
 }
 
 func (l *lives) countsCertain(m marks) {
+	if l.off {
+		return
+	}
 	for _, e := range entities {
 		l.counts[e].certain(m.counts[e])
 		l.limits[e].certain(m.limits[e])
@@ -264,6 +268,9 @@ func (l *lives) countsCertain(m marks) {
 }
 
 func (l *lives) keysCertain(m marks) {
+	if l.off {
+		return
+	}
 	for _, id := range keyNames {
 		l.keys[id].certain(m.keys[id])
 	}
@@ -281,7 +288,7 @@ func (l *lives) fails(what string, err error) bool {
 func (l *lives) begin() (err error) {
 	l.s = New(Options{Now: l.tell, MaxEntities: l.max})
 	l.s.disk, l.s.seeds, l.s.apart = l.disk, seeds, 0
-	l.open, l.settled = nil, nil
+	l.open, l.settled, l.off = nil, nil, false
 	_, err = l.s.Persist(l.dir)
 	l.pause()
 	return err

@@ -31,9 +31,9 @@ func TestWhatAProcessLeavesIsWhatItHad(t *testing.T) {
 		steps := map[string]func(){
 			"adjust": l.adjust, "reserve": l.reserve, "settle": l.settle, "renew": l.renew, "clear": l.clear,
 			"override": l.override, "put key": l.putKey, "rotate key": l.rotateKey, "delete key": l.deleteKey, "expire keys": l.expireKeys,
-			"sync": l.sync, "rewrite": l.rewrite, "rewrite keys": l.rewriteKeys, "move": l.move, "close": l.closing,
+			"sync": l.sync, "rewrite": l.rewrite, "rewrite keys": l.rewriteKeys, "move": l.move, "turn": l.turn, "close": l.closing,
 			"wait": func() { l.step(0, 40*time.Minute) }, "fault": l.fault, "die": l.die,
-			"die soon": func() { l.disk.Kill(rapid.IntRange(0, 600).Draw(r, "kill")) },
+			"die soon": l.doom,
 		}
 		often := []string{"adjust", "reserve", "reserve", "settle", "settle", "sync", "sync", "put key", "delete key"}
 		names := append(slices.Sorted(maps.Keys(steps)), often...)
@@ -155,7 +155,9 @@ func (l *lives) keysDone(what, id string, err error) {
 	l.noteAll()
 	switch {
 	case errors.Is(err, store.ErrNoKey): // it is no failure of the disk
-		l.keys[id].certain(l.keys[id].now())
+		if !l.off {
+			l.keys[id].certain(l.keys[id].now())
+		}
 	case !l.fails(what, err):
 		l.keysCertain(l.marks())
 	case !errors.Is(err, store.ErrUnavailable):
@@ -177,7 +179,7 @@ func (l *lives) putKey() {
 	k.Disabled = rapid.Bool().Draw(l.T, "disabled")
 	k.Expires = time.Time{}
 	if rapid.Bool().Draw(l.T, "expires") {
-		k.Expires = l.clock.Now().Add(time.Hour - store.KeepExpired).UTC()
+		k.Expires = l.clock.Now().Add(5*time.Minute - store.KeepExpired).UTC()
 	}
 	_, err := l.s.Keys().Put(context.Background(), k)
 	l.keysDone("storing a key", id, err)
@@ -249,9 +251,12 @@ func (l *lives) rewriteKeys() {
 
 // move gives the store another directory.
 func (l *lives) move() {
+	if l.off {
+		return
+	}
 	to := l.temp()
 	if rapid.Bool().Draw(l.T, "dies") {
-		l.disk.Kill(rapid.IntRange(0, 1500).Draw(l.T, "kill"))
+		l.doom()
 	} else if rapid.Bool().Draw(l.T, "fails") {
 		l.faulty = true
 		l.disk.Fail(rapid.IntRange(0, 800).Draw(l.T, "room"), syscall.ENOSPC)
@@ -260,8 +265,7 @@ func (l *lives) move() {
 	_, err := l.s.Persist(to)
 	l.pause()
 	if rapid.Bool().Draw(l.T, "mended") && !l.disk.Dead() {
-		defer l.disk.Fail(0, nil)
-		defer func() { l.faulty = false }()
+		defer l.mend()
 	}
 	switch {
 	case l.disk.Dead():
@@ -282,6 +286,25 @@ func (l *lives) move() {
 	}
 }
 
+// turn has nothing written any more, or again what this process knows.
+func (l *lives) turn() {
+	if !l.off {
+		l.sync()
+		if !l.faulty && !l.disk.Dead() && !l.fails("turning it off", l.s.Close()) {
+			l.off = true
+		}
+		return
+	}
+	m := l.marks()
+	_, err := l.s.Persist(l.dir)
+	l.pause()
+	if !l.fails("turning it on", err) {
+		l.off = false
+		l.countsCertain(m)
+		l.keysCertain(m)
+	}
+}
+
 // closing ends a process in good order, if the disk is.
 func (l *lives) closing() {
 	m := l.marks()
@@ -293,10 +316,29 @@ func (l *lives) closing() {
 }
 
 func (l *lives) fault() {
-	if l.faulty = !l.faulty; l.faulty {
+	l.faulty = !l.faulty
+	switch {
+	case l.faulty && rapid.Bool().Draw(l.T, "syncs"):
+		l.disk.FailSyncs(syscall.EIO)
+	case l.faulty:
 		l.disk.Fail(rapid.IntRange(0, 500).Draw(l.T, "room"), rapid.SampledFrom([]error{syscall.ENOSPC, syscall.EIO}).Draw(l.T, "fault"))
+	default:
+		l.mend()
+	}
+}
+
+func (l *lives) mend() {
+	l.faulty = false
+	l.disk.Fail(0, nil)
+	l.disk.FailSyncs(nil)
+}
+
+// doom has the process die soon, in the middle of a write or between two.
+func (l *lives) doom() {
+	if rapid.Bool().Draw(l.T, "between") {
+		l.disk.KillBetween(rapid.IntRange(0, 30).Draw(l.T, "acts"))
 	} else {
-		l.disk.Fail(0, nil)
+		l.disk.Kill(rapid.IntRange(0, 1200).Draw(l.T, "bytes"))
 	}
 }
 
@@ -326,7 +368,7 @@ func (l *lives) die() {
 func (l *lives) birth(cut bool) {
 	for range 2 {
 		if rapid.Bool().Draw(l.T, "dies at once") {
-			l.disk.Kill(rapid.IntRange(0, 900).Draw(l.T, "kill"))
+			l.doom()
 		}
 		err := l.begin()
 		if !l.disk.Dead() {

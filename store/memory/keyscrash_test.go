@@ -40,12 +40,12 @@ func TestARevokedKeyIsUnknownOnlyOnceTheDiskHasIt(t *testing.T) {
 // A secret that was one key's is another's since, as another process has written it.
 func TestKeysThatPassedASecretOnAreBothTakenIn(t *testing.T) {
 	for range 20 { // whichever is looked at first
-		c, dir, copied := newClock(), t.TempDir(), ""
-		s, _ := persisted(t, c, dir)
+		c, dir := newClock(), t.TempDir()
+		s := unsynced(t, c, dir)
 		first := putKey(t, s, keyOf("first"))
-		copied = killed(t, dir)
+		copied := killed(t, dir)
 
-		other, _ := persisted(t, c, copied)
+		other := unsynced(t, c, copied)
 		passedOn := first.Hash
 		first.Hash = keyOf("another").Hash
 		first = putKey(t, other, first)
@@ -63,7 +63,7 @@ func TestKeysThatPassedASecretOnAreBothTakenIn(t *testing.T) {
 				t.Errorf("the secret of %q leads to %q, %v", id, k.ID, err)
 			}
 		}
-		next, _ := persisted(t, c, killed(t, copied))
+		next := unsynced(t, c, killed(t, copied))
 		wantKeys(t, next, "first", "second")
 		mustClose(t, next)
 		mustClose(t, s)

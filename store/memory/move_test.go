@@ -26,8 +26,38 @@ func TestWhatADirectoryWasToldThatFailedIsWrittenToTheOneBefore(t *testing.T) {
 		if err != nil != (in == dir) {
 			t.Errorf("got %v, and counts are in %q", err, in)
 		}
-		after, _ := persisted(t, c, killed(t, in))
+		after := unsynced(t, c, killed(t, in))
 		wantUsed(t, after, app(1), monthly, 5)
+		mustClose(t, after)
+		mustClose(t, s)
+	}
+}
+
+// What was given back just before, of a consumer that is forgotten since, is told to both
+// directories: the new one is given up, and the old one may not charge it again.
+func TestWhatIsGivenBackDuringAMoveThatFailsStaysGivenBack(t *testing.T) {
+	for room := 100; room < 600; room += 20 {
+		c, dir, disk := newClock(), t.TempDir(), crashtest.New()
+		s := c.store()
+		s.disk, s.apart = disk, 0
+		if _, err := s.Persist(dir); err != nil {
+			t.Fatal(err)
+		}
+		adjust(t, s, app(1), monthly, 5)
+		adjust(t, s, app(2), monthly, 7)
+		mustSync(t, s)
+		adjust(t, s, app(1), monthly, -5)
+		_, sh := s.shard(app(1))
+		sh.mu.Lock()
+		s.sweep(sh, c.Now().UnixMilli(), sweepFull)
+		sh.mu.Unlock()
+		disk.Fail(room, syscall.ENOSPC)
+		_, _ = s.Persist(t.TempDir())
+		disk.Fail(0, nil)
+		mustSync(t, s)
+		after := unsynced(t, c, killed(t, s.Dir()))
+		wantUsed(t, after, app(1), monthly, 0)
+		wantUsed(t, after, app(2), monthly, 7)
 		mustClose(t, after)
 		mustClose(t, s)
 	}

@@ -81,6 +81,15 @@ func (c *crashing) begin() {
 	}
 }
 
+// doom has the process die soon.
+func (c *crashing) doom(r *rapid.T) {
+	if rapid.Bool().Draw(r, "between") {
+		c.disk.KillBetween(rapid.IntRange(0, 12).Draw(r, "acts"))
+	} else {
+		c.disk.Kill(rapid.IntRange(0, 300).Draw(r, "bytes"))
+	}
+}
+
 func TestWhatIsSyncedSurvivesAProcessThatDiesAnywhere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := &crashing{disk: crashtest.New(), path: t.TempDir(), version: 1}
@@ -106,7 +115,7 @@ func TestWhatIsSyncedSurvivesAProcessThatDiesAnywhere(t *testing.T) {
 			c.version = rapid.ByteRange(c.version, c.version+1).Draw(r, "version")
 			for try := range 3 {
 				if try == 0 && rapid.Bool().Draw(r, "dies at once") {
-					c.disk.Kill(rapid.IntRange(0, 300).Draw(r, "steps"))
+					c.doom(r)
 				}
 				err := c.open()
 				if c.disk.Dead() {
@@ -155,13 +164,18 @@ func TestWhatIsSyncedSurvivesAProcessThatDiesAnywhere(t *testing.T) {
 				}
 				c.rewrite = nil
 			case 7:
-				if faulty = !faulty; faulty {
+				faulty = !faulty
+				switch {
+				case faulty && rapid.Bool().Draw(r, "syncs"):
+					c.disk.FailSyncs(syscall.EIO)
+				case faulty:
 					c.disk.Fail(rapid.IntRange(0, 40).Draw(r, "room"), syscall.ENOSPC)
-				} else {
+				default:
 					c.disk.Fail(0, nil)
+					c.disk.FailSyncs(nil)
 				}
 			case 8:
-				c.disk.Kill(rapid.IntRange(0, 300).Draw(r, "steps"))
+				c.doom(r)
 			case 9:
 				crash()
 			}

@@ -26,9 +26,11 @@ const never = 1 << 62
 // Disk is one that a process dies on. It is safe for use by many goroutines.
 type Disk struct {
 	mu   sync.Mutex
-	left int   // steps until the process dies
+	left int   // bytes and acts until the process dies
+	acts int   // acts alone until it does
 	err  error // what all writes fail with, nil if they do not
 	room int   // bytes that are written yet before
+	sync error // what syncing fails with, nil if it does not
 	// names are the files by their paths as a process sees them, certain those that a
 	// directory is certain to have.
 	names, certain map[string]*content
@@ -38,26 +40,36 @@ type Disk struct {
 type content struct {
 	data   []byte
 	synced []byte
+	// from and to are what a sync that failed has left: it never gets to the disk unless it
+	// is written again.
+	from, to int
 }
 
 // New returns a disk on which nobody dies yet.
 func New() *Disk {
-	return &Disk{left: never, names: make(map[string]*content), certain: make(map[string]*content)}
+	return &Disk{left: never, acts: never, names: make(map[string]*content), certain: make(map[string]*content)}
 }
 
-// Kill has the process die after so many steps: a byte that is written is one, and so is
-// whatever else is done.
-func (d *Disk) Kill(steps int) {
+// Kill has the process die after so many bytes that it writes, each other act of it, as to
+// sync or to rename, being one more.
+func (d *Disk) Kill(bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.left = steps
+	d.left = bytes
+}
+
+// KillBetween has the process die after so many acts, of which writes are whole.
+func (d *Disk) KillBetween(acts int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.acts = acts
 }
 
 // Dead tells whether it has died.
 func (d *Disk) Dead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.left < 0
+	return d.left < 0 || d.acts < 0
 }
 
 // Fail has the disk be full, or broken, once so many bytes more are written: nothing can
@@ -68,11 +80,23 @@ func (d *Disk) Fail(room int, err error) {
 	d.room, d.err = room, err
 }
 
-// Restart is the end of a process that was killed: another finds what it has written.
+// FailSyncs has all syncing fail, and writing not. What was written before is taken for
+// clean then, as systems do: a sync that succeeds later says nothing of it.
+func (d *Disk) FailSyncs(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sync = err
+}
+
+// Restart is the end of a process that was killed: another finds what it has written. Three
+// faults in a row, of a sync, the process and the power, are not gone into.
 func (d *Disk) Restart() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.left, d.err = never, nil
+	d.left, d.acts, d.err, d.sync = never, never, nil, nil
+	for _, c := range d.names {
+		c.from, c.to = 0, 0
+	}
 }
 
 // CutPower is the end of a process and of the machine: what was not synced is there in
@@ -81,7 +105,7 @@ func (d *Disk) Restart() {
 func (d *Disk) CutPower(pick func(what string, least, most int) int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.left, d.err = never, nil
+	d.left, d.acts, d.err, d.sync = never, never, nil, nil
 	names := d.certain
 	if pick("names", 0, 1) == 1 {
 		names = d.names
@@ -98,15 +122,25 @@ func (d *Disk) CutPower(pick func(what string, least, most int) int) error {
 		n := pick(filepath.Base(path), min(len(c.synced), len(c.data)), len(c.data))
 		data := c.data[:n]
 		errs = append(errs, os.WriteFile(path, data, 0o600))
-		found[path] = &content{data, data}
+		found[path] = &content{data: data, synced: data}
 	}
 	d.names, d.certain = found, maps.Clone(found)
 	return errors.Join(errs...)
 }
 
-// step is one that a process takes. mu is locked.
-func (d *Disk) step() error {
-	if d.left--; d.left < 0 {
+// unsyncable is why nothing can be synced, nil if it can. mu is locked.
+func (d *Disk) unsyncable() error {
+	if d.err != nil && d.room == 0 {
+		return d.err
+	}
+	return d.sync
+}
+
+// act is one of a process, but for writing. mu is locked.
+func (d *Disk) act() error {
+	d.left--
+	d.acts--
+	if d.left < 0 || d.acts < 0 {
 		return ErrKilled
 	}
 	return nil
@@ -132,7 +166,7 @@ func (d *Disk) known(path string) *content {
 func (d *Disk) Open(path string, flag int) (appendlog.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.step(); err != nil {
+	if err := d.act(); err != nil {
 		return nil, err
 	}
 	before := d.known(path)
@@ -151,7 +185,7 @@ func (d *Disk) Open(path string, flag int) (appendlog.File, error) {
 func (d *Disk) Rename(from, to string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.step(); err != nil {
+	if err := d.act(); err != nil {
 		return err
 	}
 	d.known(from)
@@ -168,7 +202,7 @@ func (d *Disk) Rename(from, to string) error {
 func (d *Disk) Remove(path string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.step(); err != nil {
+	if err := d.act(); err != nil {
 		return err
 	}
 	d.known(path)
@@ -183,11 +217,11 @@ func (d *Disk) Remove(path string) error {
 func (d *Disk) SyncDir(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.step(); err != nil {
+	if err := d.act(); err != nil {
 		return err
 	}
-	if d.err != nil && d.room == 0 {
-		return d.err
+	if err := d.unsyncable(); err != nil {
+		return err
 	}
 	in := func(path string, _ *content) bool { return filepath.Dir(path) == filepath.Clean(dir) }
 	maps.DeleteFunc(d.certain, in)
@@ -214,6 +248,9 @@ func (f *file) WriteAt(b []byte, at int64) (int, error) {
 		n, fault = f.d.room, f.d.err
 	}
 	f.d.room -= min(n, f.d.room)
+	if f.d.acts--; f.d.acts < 0 {
+		return 0, ErrKilled
+	}
 	if n > f.d.left {
 		n, fault = max(0, f.d.left), ErrKilled
 		f.d.left = -1
@@ -223,19 +260,28 @@ func (f *file) WriteAt(b []byte, at int64) (int, error) {
 	n, err := f.f.WriteAt(b[:n], at)
 	f.c.data = append(f.c.data, make([]byte, max(0, int(at)+n-len(f.c.data)))...)
 	copy(f.c.data[at:], b[:n])
+	if int(at) <= f.c.from && int(at)+n >= f.c.to {
+		f.c.from, f.c.to = 0, 0
+	}
 	return n, errors.Join(fault, err)
 }
 
 func (f *file) Sync() error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
-	if err := f.d.step(); err != nil {
+	if err := f.d.act(); err != nil {
 		return err
 	}
-	if f.d.err != nil && f.d.room == 0 {
-		return f.d.err
+	c := f.c
+	if err := f.d.unsyncable(); err != nil {
+		c.from, c.to = len(c.synced), len(c.data)
+		return err
 	}
-	f.c.synced = slices.Clone(f.c.data)
+	if c.from < c.to {
+		c.synced = slices.Clone(c.data[:c.from])
+	} else {
+		c.synced = slices.Clone(c.data)
+	}
 	return nil
 }
 

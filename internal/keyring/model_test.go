@@ -93,9 +93,10 @@ func TestTheRingIsLikeTheStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &past{now: time.Date(2026, 3, 15, 12, 30, 0, 0, time.UTC)}
 		b := &backend{Keys: p.store(0)}
-		r := New(valueOf, Options{})
+		rings := []*Ring[*value]{New(valueOf, Options{})} // of configs, each begun with another's
 		reread, back := 0, 0
-		follow := func() {
+		some := func() *Ring[*value] { return rings[rapid.IntRange(0, len(rings)-1).Draw(t, "ring")] }
+		follow := func(r *Ring[*value]) {
 			r.reread = time.Time{} // it may read all again
 			r.page = rapid.IntRange(1, 3).Draw(t, "page")
 			before := r.synced.Load()
@@ -128,16 +129,18 @@ func TestTheRingIsLikeTheStore(t *testing.T) {
 				b.Keys = p.store(n)
 			case 2:
 				next := New(valueOf, Options{})
-				next.Seed(r)
-				r = next
+				next.Seed(some())
+				rings = append(rings, next)
 			case 3, 4, 5:
-				follow()
+				follow(some())
 			default:
 				p.do(b, change(t))
 			}
 		}
 		b.down.Store(false)
-		follow()
+		for _, r := range rings {
+			follow(r)
+		}
 		if reread > 0 && back == 0 {
 			t.Fatal("changes were missed")
 		}

@@ -90,6 +90,78 @@ func (c *crashing) doom(r *rapid.T) {
 	}
 }
 
+// A process is killed between writing a record, or putting a new file in the place of the
+// log, and syncing that. The next builds on what it finds, and then the power fails.
+func TestWhatWasFoundIsCertain(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		rewrite bool
+		acts    int // that the process does yet
+		found   int
+	}{
+		{"before the record is written", false, 0, 2},
+		{"before the record is synced", false, 1, 3},
+		{"before the new file is synced", true, 2, 2},
+		{"before the new file is in place", true, 3, 2},
+		{"before the directory is synced", true, 4, 3},
+	} {
+		for _, more := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, more %t", tt.name, more), func(t *testing.T) {
+				c := &crashing{disk: crashtest.New(), path: t.TempDir(), version: 1}
+				check := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				add := func() {
+					t.Helper()
+					check(c.log.Append([]byte(number(c.appended))))
+					c.appended++
+				}
+				end := func() {
+					t.Helper()
+					c.disk.Kill(0)
+					_ = c.log.Close() // which fails where something is to be written
+					check(c.dir.Close())
+					c.disk.Restart()
+				}
+				check(c.open())
+				add()
+				add()
+				check(c.sync())
+				add()
+				c.disk.KillBetween(tt.acts)
+				if tt.rewrite {
+					c.begin()
+					_ = c.rewrite.Commit()
+				} else {
+					_ = c.log.Sync()
+				}
+				if !c.disk.Dead() {
+					t.Fatal("it lives on")
+				}
+				end()
+				check(c.open())
+				if c.appended != tt.found {
+					t.Fatalf("found %d records, want %d", c.appended, tt.found)
+				}
+				if more {
+					add()
+					check(c.sync())
+				}
+				want := c.appended
+				end()
+				check(c.disk.CutPower(func(_ string, least, _ int) int { return least }))
+				if err := c.open(); err != nil || c.appended != want {
+					t.Fatalf("after a power cut: %d records of %d, %v", c.appended, want, err)
+				}
+				end()
+			})
+		}
+	}
+}
+
 func TestWhatIsSyncedSurvivesAProcessThatDiesAnywhere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := &crashing{disk: crashtest.New(), path: t.TempDir(), version: 1}

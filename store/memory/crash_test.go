@@ -203,6 +203,7 @@ func (l *lives) deleteKey() {
 }
 
 func (l *lives) expireKeys() {
+	l.step(0, 20*time.Minute)
 	ids, err := l.s.Keys().Expire(context.Background())
 	if err == nil && len(ids) == 0 {
 		return // nothing is told, so that nothing need be certain

@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -60,5 +62,45 @@ func TestWhatIsGivenBackDuringAMoveThatFailsStaysGivenBack(t *testing.T) {
 		wantUsed(t, after, app(2), monthly, 7)
 		mustClose(t, after)
 		mustClose(t, s)
+	}
+}
+
+// Wherever a process dies in a move, all is in one directory: in the old one, or in the new
+// one if a file of the old one is gone.
+func TestAProcessThatDiesInAMoveLeavesAllInOneDirectory(t *testing.T) {
+	for acts := 0; ; acts++ {
+		c, dir, to, disk := newClock(), t.TempDir(), t.TempDir(), crashtest.New()
+		s := c.store()
+		s.disk, s.apart = disk, 0
+		if _, err := s.Persist(dir); err != nil {
+			t.Fatal(err)
+		}
+		adjust(t, s, app(1), monthly, 5)
+		override(t, s, app(2), monthly, 7)
+		putKey(t, s, keyOf("a"))
+		putKey(t, s, keyOf("b"))
+		deleteKey(t, s, "b")
+		mustSync(t, s)
+		disk.KillBetween(acts)
+		_, _ = s.Persist(to)
+		if !disk.Dead() {
+			mustClose(t, s)
+			return
+		}
+		_ = s.Close() // which writes nothing any more
+		in := dir
+		for _, name := range []string{logName, keysName} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				in = to
+			}
+		}
+		next := unsynced(t, c, in)
+		wantUsed(t, next, app(1), monthly, 5)
+		wantOwn(t, next, app(2), map[string]int64{monthly.ID: 7})
+		wantKeys(t, next, "a")
+		mustClose(t, next)
+		if t.Failed() {
+			t.Fatalf("it died after %d acts, and %q was found", acts, in)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"hash/maphash"
 	"maps"
 	"math"
@@ -198,7 +199,7 @@ func (s *Store) keyOfID(id string) store.Key {
 }
 
 func equalKeys(a, b store.Key) bool {
-	return a.Revision == b.Revision && string(a.Record()) == string(b.Record())
+	return a.Revision == b.Revision && bytes.Equal(a.Record(), b.Record())
 }
 
 func revisions(states [][]store.Key) (all []int64) {

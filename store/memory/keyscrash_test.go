@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -98,4 +99,23 @@ func TestAKeyWhoseSecretIsAnothersHereStaysAsItIs(t *testing.T) {
 	if err != nil || len(ch.Keys) != 2 || ch.Sum != sum {
 		t.Errorf("got %+v, %v", ch, err)
 	}
+}
+
+// What is told to be forgotten is, also by the next process.
+func TestKeysThatExpiredLongAgoAreForgottenForGood(t *testing.T) {
+	c, dir := newClock(), t.TempDir()
+	s := unsynced(t, c, dir)
+	for _, id := range []string{"a", "b", "kept"} {
+		k := keyOf(id)
+		if id != "kept" {
+			k.Expires = c.Now().UTC()
+		}
+		putKey(t, s, k)
+	}
+	c.step(store.KeepExpired)
+	if ids, err := s.Keys().Expire(t.Context()); err != nil || !slices.Equal(ids, []string{"a", "b"}) {
+		t.Errorf("got %q, %v", ids, err)
+	}
+	c.step(-store.KeepExpired) // the clock was wrong
+	wantKeys(t, unsynced(t, c, killed(t, dir)), "kept")
 }

@@ -240,6 +240,7 @@ type file struct {
 	c *content
 }
 
+// WriteAt implements appendlog.File.
 func (f *file) WriteAt(b []byte, at int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
@@ -266,6 +267,7 @@ func (f *file) WriteAt(b []byte, at int64) (int, error) {
 	return n, errors.Join(fault, err)
 }
 
+// Sync implements appendlog.File.
 func (f *file) Sync() error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
@@ -285,6 +287,7 @@ func (f *file) Sync() error {
 	return nil
 }
 
+// Close implements appendlog.File.
 func (f *file) Close() error { return f.f.Close() }
 
 // Interface guard

@@ -56,7 +56,7 @@ run: build
 
 test: $(SDK_READY) $(BROWSER_READY) $(PROGRAMS)
 	go build -C integration/gosdk -o /dev/null . # or the test that runs it would wait for its compiling
-	go test $(TAGS) -race -shuffle=on ./...
+	go test $(TAGS) -race -shuffle=on -timeout 30m ./... # the ten minutes of the default are few where other work goes on
 	go test -C bench $(TAGS) -shuffle=on ./... # without the race detector, which allocates
 
 $(SDK)/node_modules/.package-lock.json: $(SDK_LOCK)

@@ -6,7 +6,6 @@ package deploy
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 
 	_ "github.com/llmlimits/caddy-llm-limits"
 	"github.com/llmlimits/caddy-llm-limits/internal/datadir"
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 func TestMain(m *testing.M) { os.Exit(datadir.Run(m)) }
@@ -143,10 +143,10 @@ func TestCaddyfilesRun(t *testing.T) {
 			if got := string(caddyfile.Format([]byte(text))); got != text {
 				t.Errorf("not formatted; caddy fmt makes it\n%s", got)
 			}
-			calls, watch := free(t), free(t)
+			calls, watch := loopback.Address(t), loopback.Address(t)
 			text := strings.NewReplacer(
 				":8080 {", "http://"+calls+" {", ":8081 {", "http://"+watch+" {", "admin localhost:2019", "admin off",
-				"/etc/llm-keys/keys.json", keys, "redis:6379", free(t),
+				"/etc/llm-keys/keys.json", keys, "redis:6379", loopback.Address(t),
 				"\tllm {", "\tauto_https off\n\tllm {",
 			).Replace(text)
 			config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
@@ -177,16 +177,6 @@ func TestCaddyfilesRun(t *testing.T) {
 			}
 		})
 	}
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func TestComposeNamesWhatThereIs(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 // startApart is start for a test that runs beside others: its Caddy has a process of its
@@ -16,7 +18,7 @@ func startApart(t testing.TB, up *upstream, caddyfile string) *gateway {
 	dir := t.TempDir()
 	g := newGateway(t, dir)
 	for range 10 {
-		g.addr = freeAddr(t)
+		g.addr = loopback.Address(t)
 		p := g.launch(up, caddyfile, dir)
 		select {
 		case <-p.ended:

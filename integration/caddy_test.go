@@ -27,6 +27,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/llmlimits/caddy-llm-limits"
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 // gateway is a running Caddy. There is one at a time.
@@ -74,7 +75,7 @@ func start(t testing.TB, up *upstream, caddyfile string) *gateway {
 	// a port that was free may be taken by the time Caddy wants it: another is tried
 	var err error
 	for range 10 {
-		g.addr = freeAddr(t)
+		g.addr = loopback.Address(t)
 		if err = g.tryLoad(up, caddyfile); err == nil || !strings.Contains(err.Error(), "address already in use") {
 			break
 		}
@@ -89,16 +90,6 @@ func start(t testing.TB, up *upstream, caddyfile string) *gateway {
 		}
 	})
 	return g
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // global is the options that all tests need, up to where others may follow.

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 // deadAddr is an address that refuses connections.
-func deadAddr(t testing.TB) string { return freeAddr(t) }
+func deadAddr(t testing.TB) string { return loopback.Address(t) }
 
 func TestEndingsThroughTheProxysOptions(t *testing.T) {
 	const wrong = `{"error":{"message":"overloaded","type":"server_error"}}`

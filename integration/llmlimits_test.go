@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
 
@@ -377,7 +378,7 @@ func TestOneLimitOfAChainIsChangedWhereItRuns(t *testing.T) {
 }
 
 func TestAChainOfConsumersBeforeTheirKeysIsRefused(t *testing.T) {
-	g := &gateway{t: t, run: runs.Add(1), admin: t.TempDir() + "/admin.sock", logs: &logFile{path: t.TempDir() + "/caddy.log"}, addr: freeAddr(t)}
+	g := &gateway{t: t, run: runs.Add(1), admin: t.TempDir() + "/admin.sock", logs: &logFile{path: t.TempDir() + "/caddy.log"}, addr: loopback.Address(t)}
 	err := g.tryLoad(newUpstream(t, nil), "{site} {\nroute {\nllm_limits {name} {\nresource /v1/* {\nconsumer {\nlimit 1 requests per day\n}\n}\nresource /v2/* {\nconsumer {\nlimit 1 requests per day\n}\n}\n}"+auth+"reverse_proxy {upstream}\n}\n}")
 	if err == nil || !strings.Contains(err.Error(), "put api_key_auth first") {
 		t.Errorf("got %v", err)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/datadir"
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 // beCaddy is set for a test binary that is to be Caddy, with its command line.
@@ -134,7 +136,7 @@ func (k *keeper) command(t testing.TB, name, addr, admin string) *exec.Cmd {
 // launch starts a process, and returns when it serves or has ended.
 func (k *keeper) launch(t testing.TB) *process {
 	t.Helper()
-	p := &process{t: t, addr: freeAddr(t), admin: filepath.Join(t.TempDir(), "a.sock"), ended: make(chan struct{})}
+	p := &process{t: t, addr: loopback.Address(t), admin: filepath.Join(t.TempDir(), "a.sock"), ended: make(chan struct{})}
 	p.cmd = k.command(t, "run", p.addr, p.admin)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.start()
@@ -161,13 +163,29 @@ func (p *process) start() {
 			return
 		default:
 		}
-		resp, err := http.Get("http://" + p.addr + "/") // 401: it has no key
-		if err == nil {
-			_ = resp.Body.Close()
+		if p.loaded() {
 			return
 		}
 	}
 	p.t.Fatalf("it does not serve: %s", &p.out)
+}
+
+// loaded tells whether the process serves. Somebody else may at its address, so that it is
+// asked itself: it answers when its config has been loaded.
+func (p *process) loaded() bool {
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/config/", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := adminClient(p.admin).Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	config, err := io.ReadAll(resp.Body)
+	return err == nil && resp.StatusCode == http.StatusOK && string(bytes.TrimSpace(config)) != "null"
 }
 
 // run starts a process that must serve.

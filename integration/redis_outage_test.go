@@ -64,7 +64,7 @@ func TestOutageIsBridgedAndHandedOver(t *testing.T) {
 	const before, during, after = 5, 40, 5
 	// the timeout is 250ms; the rest is for a busy machine, and below what a client
 	// without a bound would wait
-	const most = 4 * time.Second
+	const most = 8 * time.Second
 	for _, tt := range redistest.Outages() {
 		t.Run(tt.Name, func(t *testing.T) {
 			server := redistest.Start(t, redistest.Persistent())

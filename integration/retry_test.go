@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
 )
 
@@ -235,7 +236,7 @@ func TestLimiterWithinRetriesIsRefused(t *testing.T) {
 		"route {\nllm_retry\n" + limits + "reverse_proxy {upstream}\n}",
 		limits + "llm_retry {\nfallback {\ntoken_limit {name}-inner {\nlimit 1 requests per hour\n}\nreverse_proxy {upstream}\n}\n}\nreverse_proxy {upstream}",
 	} {
-		g := &gateway{t: t, run: runs.Add(1), admin: t.TempDir() + "/a.sock", logs: &logFile{path: t.TempDir() + "/log"}, addr: freeAddr(t)}
+		g := &gateway{t: t, run: runs.Add(1), admin: t.TempDir() + "/a.sock", logs: &logFile{path: t.TempDir() + "/log"}, addr: loopback.Address(t)}
 		err := g.tryLoad(newUpstream(t, nil), drainSite("2s", routes))
 		if err == nil || !strings.Contains(err.Error(), "llm_retry stands outside of token_limit") {
 			t.Errorf("got %v", err)

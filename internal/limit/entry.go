@@ -170,11 +170,12 @@ func (e *entry) admit(r *http.Request, call *meter.Call, who *caller) (admitted 
 		}
 	}
 	e.results = slices.Grow(e.results, len(res.Takes))[:len(res.Takes)]
+	at := e.begin()
 	e.ticket, err = reserve(r.Context(), l.counters, res, e.results)
 	if err != nil {
 		return false, nil, err
 	}
-	e.look(who)
+	e.look(who, at)
 	if e.ticket == nil {
 		return false, e.refusedAs(call, &w), nil
 	}

@@ -26,6 +26,8 @@ const (
 	tracksMost = 10_000
 	// rearm is the share of a rolling limit below which its lines are told of anew.
 	rearm = 50
+	// doubtsMost is how many states in a row may be out of date before one is believed.
+	doubtsMost = 64
 )
 
 // watched tells whether lines of the rule are told of. A token bucket is there to be
@@ -46,13 +48,16 @@ type mark struct {
 	bottom    int64                // see rearm
 	seen, own int64                // what was used when it was last looked at, and charged here since
 	ours      bool                 // something was charged here that seen may not include
+	doubts    int                  // looks in a row that were out of date
 	said      [len(percents)]bool
 }
 
-// look takes the state of the counter, and returns the share that this replica's
-// charges have just brought about, in percent; 0 for none. settling is set while
-// charges of this replica are on their way, which the state may include or not.
-func (m *mark) look(window, used, limit int64, settling bool) (percent int64) {
+// look takes the state of the counter before it was charged for a call, and returns the
+// share that this replica's charges have just brought about, in percent; 0 for none. doubt
+// is set where this replica has charged something else since the counter was asked for, or
+// was about to: the state may include it or not, and counts only if it is more than what is
+// known.
+func (m *mark) look(window, used, charged, limit int64, doubt bool) (percent int64) {
 	if window < m.window {
 		return 0 // older than what is known
 	}
@@ -62,12 +67,16 @@ func (m *mark) look(window, used, limit int64, settling bool) (percent int64) {
 		m.draw(limit)
 		m.cross(m.seen)
 	}
+	if known := m.seen + m.own; doubt && used < known && m.doubts < doubtsMost {
+		m.doubts++
+		return m.charge(max(0, used+charged-known)) // what is known may have the charge
+	}
 	percent = m.cross(used)
 	if !m.ours {
 		percent = 0 // it was others
 	}
-	m.seen, m.own, m.ours = used, 0, settling && m.ours
-	return percent
+	m.seen, m.own, m.ours, m.doubts = used, 0, doubt && m.ours, 0
+	return max(percent, m.charge(charged))
 }
 
 // charge adds what is charged here, and returns the share that it brings about.
@@ -115,10 +124,23 @@ func part(limit, percent int64) int64 {
 // track is what is known of the counters of an entity.
 type track struct {
 	settling atomic.Int64 // calls whose charges are on their way to the store
+	charges  atomic.Int64 // how many have been noted
 
 	mu    sync.Mutex
 	marks []mark
 }
+
+// now is what since tells of the charges from now on.
+func (t *track) now() (at int64) {
+	if at = t.charges.Load(); t.settling.Load() > 0 {
+		return -1
+	}
+	return at
+}
+
+// since tells whether a state that was asked for at an instant may lack charges that have
+// been noted.
+func (t *track) since(at int64) bool { return t.settling.Load() > 0 || t.charges.Load() != at }
 
 // settle notes that n more calls have charges on their way; fewer if it is negative. A
 // nil track notes nothing.

@@ -19,13 +19,21 @@ func (rp *replica) rule() *rule { return &rule{store: &store.Rule{ID: "tokens pe
 
 // admit is a call that is admitted, or refused, when so much is used.
 func (rp *replica) admit(window, used, limit int64) int64 {
-	return rp.mark(rp.rule(), 0, window, used, limit).look(window, used, limit, rp.settling.Load() > 0)
+	return rp.admitted(rp.now(), window, used, 0, limit)
+}
+
+// admitted is a call that asked at an instant, when so much was used, and was charged.
+func (rp *replica) admitted(at, window, used, charged, limit int64) int64 {
+	m, doubt := rp.mark(rp.rule(), 0, window, used, limit), rp.since(at)
+	rp.charges.Add(1)
+	return m.look(window, used, charged, limit, doubt)
 }
 
 // settle is the end of a call.
 func (rp *replica) settle(window, amount int64) int64 {
 	m := rp.mark(rp.rule(), 0, window, 0, 1000)
 	m.enter(window)
+	rp.charges.Add(1)
 	return m.charge(amount)
 }
 
@@ -160,6 +168,55 @@ func TestLookWhileAChargeIsOnItsWay(t *testing.T) {
 		}
 	}
 	(*track)(nil).settle(1) // where no rule is watched
+}
+
+// The store decides before its callers compare, and they do so in any order.
+func TestLooksThatComeLate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		calls  func(rp *replica) (told int64)
+		before int64 // what is told by then
+	}{
+		{"after others have been charged", func(rp *replica) (told int64) {
+			at := rp.now()
+			told += rp.settle(1, 500)
+			told += rp.admitted(at, 1, 0, 0, 1000) // which had asked before
+			return told + rp.settle(1, 300)
+		}, 80},
+		{"and find what others have used", func(rp *replica) (told int64) {
+			at := rp.now()
+			told += rp.settle(1, 10)
+			return told + rp.admitted(at, 1, 810, 0, 1000)
+		}, 80},
+		{"of calls that are charged on admission", func(rp *replica) (told int64) {
+			at := rp.now()
+			told += rp.admitted(at, 1, 400, 400, 1000)     // the second
+			return told + rp.admitted(at, 1, 0, 400, 1000) // the first
+		}, 80},
+		{"of calls that are charged on admission, short of a line", func(rp *replica) (told int64) {
+			at := rp.now()
+			told += rp.admitted(at, 1, 399, 400, 1000)
+			told += rp.admitted(at, 1, 0, 399, 1000)
+			return told + rp.settle(1, 1)
+		}, 80},
+		{"all the time, while what slides falls", func(rp *replica) (told int64) {
+			told += rp.settle(1, 700)
+			for range doubtsMost + 1 {
+				at := rp.now()
+				rp.settle(1, 0)
+				told += rp.admitted(at, 1, 100, 0, 1000)
+			}
+			return told + rp.settle(1, 600)
+		}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var rp replica
+			rp.admit(1, 0, 1000)
+			if told := tt.calls(&rp); told != tt.before {
+				t.Errorf("told of %d percent, want %d", told, tt.before)
+			}
+		})
+	}
 }
 
 func TestPartOfALimit(t *testing.T) {

@@ -24,25 +24,38 @@ type news struct {
 	percent, used int64
 }
 
-// look compares the counters with what was known of them, once the store has decided.
-func (e *entry) look(who *caller) {
+// begin has the counters watched where operators are to be told of them. It returns when,
+// for look, since the store is about to be asked.
+func (e *entry) begin() (at int64) {
 	if !slices.ContainsFunc(e.rules, (*rule).watched) {
-		return
+		return 0
 	}
 	e.watch = tracked.of(e.asked.Entity)
+	return e.watch.now()
+}
+
+// look compares the counters with what was known of them, once the store has decided that
+// was asked at an instant.
+func (e *entry) look(who *caller, at int64) {
+	if e.watch == nil {
+		return
+	}
 	if !e.l.shared {
 		c := who.vars.Consumer()
 		e.who, e.named = c.Name, c.Named
 	}
-	e.tell(who.consumer, e.compare())
+	e.tell(who.consumer, e.compare(at))
 }
 
 // compare is what look finds.
-func (e *entry) compare() (found []news) {
+func (e *entry) compare(at int64) (found []news) {
 	t := e.watch
-	settling := t.settling.Load() > 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	doubt := t.since(at)
+	if e.ticket != nil {
+		t.charges.Add(1)
+	}
 	for i, ru := range e.rules {
 		if !ru.watched() {
 			continue
@@ -57,9 +70,7 @@ func (e *entry) compare() (found []news) {
 			window = res.WindowStart.UnixMilli()
 		}
 		m := t.mark(ru, i, window, res.Used-charged, res.Limit)
-		percent := m.look(window, res.Used-charged, res.Limit, settling)
-		percent = max(percent, m.charge(charged))
-		if percent > 0 {
+		if percent := m.look(window, res.Used-charged, charged, res.Limit, doubt); percent > 0 {
 			found = append(found, news{i, percent, res.Used})
 		}
 	}
@@ -80,6 +91,7 @@ func (e *entry) charge(o *meter.Outcome, amount func(i int) int64) (found []news
 	t := e.watch
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.charges.Add(1)
 	for i, ru := range e.rules {
 		if !ru.watched() {
 			continue

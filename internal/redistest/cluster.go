@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 // slots is how many a Redis cluster has.
@@ -30,8 +32,8 @@ func StartCluster(tb testing.TB, opts ...Option) *Cluster {
 		s := newServer(tb, opts)
 		base := s.o.args
 		for try := 0; ; try++ {
-			s.port = freePort(tb)
-			bus := freePort(tb)
+			s.port = loopback.Port(tb)
+			bus := loopback.Port(tb)
 			s.o.args = slices.Concat(base, []string{"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000"})
 			if s.o.tls {
 				s.o.args = append(s.o.args, "--tls-cluster", "yes")

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmlimits/caddy-llm-limits/internal/loopback"
 )
 
 // Install is the line to type where redis-server is missing.
@@ -78,7 +80,7 @@ func (s *Server) start() {
 	s.tb.Helper()
 	// A port that was free may be taken before the server listens there.
 	for range 10 {
-		s.port = freePort(s.tb)
+		s.port = loopback.Port(s.tb)
 		if s.run() {
 			return
 		}
@@ -244,17 +246,6 @@ func wait(tb testing.TB, what string, done func(context.Context) error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-// freePort is one that nobody listens at.
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func must(tb testing.TB, what string, err error) {

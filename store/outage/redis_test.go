@@ -168,7 +168,8 @@ func TestOutagesUnderLoad(t *testing.T) {
 				added[i] = call(t, c, 3)
 			}
 			slices.Sort(added)
-			if median := added[len(added)/2]; median > time.Millisecond {
+			// One that asked would wait for all of the timeout.
+			if median := added[len(added)/2]; median > timeout/5 {
 				t.Errorf("calls waited for %s once it was open, as the median", median)
 			}
 			tt.Heal(server, proxy)
@@ -178,8 +179,8 @@ func TestOutagesUnderLoad(t *testing.T) {
 			l.end()
 			wait(t, "all to be handed over", healed(c))
 
-			// A second is what a busy machine may add.
-			if most := time.Duration(l.most.Load()); most > timeout+time.Second {
+			// The rest is what a busy machine may add.
+			if most := time.Duration(l.most.Load()); most > timeout+10*time.Second {
 				t.Errorf("a call waited for %s", most)
 			}
 			want := l.calls.Load() + int64(len(added))

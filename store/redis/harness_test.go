@@ -4,6 +4,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/llmlimits/caddy-llm-limits/internal/redistest"
+	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // clockKey is where scripts read the time in tests that step it.
@@ -63,6 +65,21 @@ func open(t testing.TB, o Options) *Store {
 		}
 	})
 	return s
+}
+
+// served has a server that answers do something. A store with a short timeout may be late
+// for it on a busy machine, and asks again.
+func served(t testing.TB, do func() error) {
+	t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func single(t testing.TB) (*redistest.Server, Options) {

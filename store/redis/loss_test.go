@@ -78,9 +78,7 @@ func agree(t *testing.T, s *Store, ledgers []ledger) {
 	results := make([]store.Result, 3)
 	for i := range ledgers {
 		e := store.Entity{Instance: "loss", Consumer: fmt.Sprint("app-", i)}
-		if err := s.Read(ctx, e, []*store.Rule{tokens, requests, inFlight}, results); err != nil {
-			t.Fatal(err)
-		}
+		served(t, func() error { return s.Read(ctx, e, []*store.Rule{tokens, requests, inFlight}, results) })
 		used, calls := ledgers[i].used.Load(), ledgers[i].calls.Load()
 		if results[0].Used != used || results[1].Used != calls || results[0].Held != 0 || results[2].Held != 0 {
 			t.Errorf("%s: used %d of %d, %d calls of %d, held %d and %d", e.Consumer,

@@ -26,9 +26,7 @@ func own(t testing.TB, s *Store, e store.Entity, r *store.Rule, limit int64) {
 	if limit < 0 {
 		to = nil
 	}
-	if err := s.Override(t.Context(), e, r.ID, to); err != nil {
-		t.Fatal(err)
-	}
+	served(t, func() error { return s.Override(t.Context(), e, r.ID, to) })
 }
 
 // call asks for one, and tells by what limit it was decided.
@@ -314,9 +312,7 @@ func TestEditsWhereMessagesAreLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			results := make([]store.Result, 2)
-			if err := s.Read(ctx, e, []*store.Rule{tokens, requests}, results); err != nil {
-				t.Fatal(err)
-			}
+			served(t, func() error { return s.Read(ctx, e, []*store.Rule{tokens, requests}, results) })
 			if n := adjusted.Load(); results[0].Used != n || results[1].Used != -n {
 				t.Errorf("used %d and %d, and adjusted by %d", results[0].Used, results[1].Used, n)
 			}
@@ -343,9 +339,7 @@ func TestAdjustmentsInDoubtAreUndoneByTheNextProcess(t *testing.T) {
 			s := New(Options{Addresses: []string{proxy.Addr()}, Timeout: 100 * time.Millisecond})
 			e := store.Entity{Instance: "loss", Consumer: "app"}
 			for _, n := range []int64{40, -15} {
-				if err := s.Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: 100}); err != nil {
-					t.Fatal(err)
-				}
+				served(t, func() error { return s.Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: 100}) })
 				proxy.Set(tt.faults)
 				if err := s.Adjust(t.Context(), e, store.Amount{Rule: tokens, Amount: n}); !errors.Is(err, store.ErrUnavailable) {
 					t.Fatalf("got %v", err)

@@ -112,12 +112,7 @@ func TestCallsThatWaitHereTooLongAreNotTheServersFault(t *testing.T) {
 func TestCallsThatWaitForSilenceAreTheServersFault(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{Addresses: []string{server.Addr()}, Timeout: 300 * time.Millisecond})
-	end := time.Now().Add(10 * time.Second)
-	for err := s.Ping(t.Context()); err != nil; err = s.Ping(t.Context()) {
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	served(t, func() error { return s.Ping(t.Context()) })
 	server.Stop()
 	defer server.Continue()
 	var wg sync.WaitGroup

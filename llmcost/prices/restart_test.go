@@ -160,3 +160,31 @@ func TestACopyThatCouldNotBeKeptIsKeptLater(t *testing.T) {
 		})
 	}
 }
+
+// The next config, with other places beside this one, makes a set of its own.
+func TestACopyThatCouldNotBeKeptIsHandedOver(t *testing.T) {
+	p := newPriceServer(t, table("m", "1e-6"))
+	p.set(http.StatusOK, `"one"`, table("m", "1e-6"))
+	path := filepath.Join(t.TempDir(), "p.json")
+	write(t, path, table("n", "2e-6"), time.Now())
+	o := SetOptions{Locations: []string{p.URL}, Dir: filepath.Join(path, "no-directory")}
+	s, _ := newSet(t, o)
+	s.Refresh(t.Context())
+	p.set(http.StatusInternalServerError, "", "")
+	o.Locations = append(o.Locations, path)
+	next, _ := newSet(t, o)
+	if got := inputOf(t, next, "m"); got != "1" {
+		t.Errorf("the price is %q", got)
+	}
+	p.set(http.StatusOK, `"one"`, table("m", "1e-6"))
+	next.Refresh(t.Context())
+	if asked := p.requests(); asked[len(asked)-1].Get("If-None-Match") != `"one"` {
+		t.Errorf("asked with %v", asked[len(asked)-1])
+	}
+	if got := inputOf(t, next, "m"); got != "1" {
+		t.Errorf("then the price is %q", got)
+	}
+	if next.sources[0].unkept == nil {
+		t.Error("it is not tried again to keep it")
+	}
+}

@@ -17,8 +17,7 @@ type saved struct {
 	LastModified string    `json:"last_modified,omitempty"`
 	AsOf         time.Time `json:"as_of"`
 
-	body  []byte
-	tried time.Time // when it could not be kept last; zero if it was not tried
+	body []byte
 }
 
 // readSaved reads a kept copy; a nil copy without an error is one that was never kept.

@@ -28,7 +28,8 @@ type source struct {
 	etag     string
 	modified string
 	stamp    stamp
-	unkept   *saved // the copy in use if it is yet to be kept; nil if there is none
+	unkept   *saved    // the copy in use if it is yet to be kept; nil if there is none
+	tried    time.Time // when that failed last; zero if it was not tried
 }
 
 // keepAgain is when a copy that could not be kept is tried again, as of a disk that was
@@ -66,15 +67,16 @@ func (s *source) keep(l *Layer) (*Layer, error) {
 	if c == nil {
 		return l, nil
 	}
-	now, first := s.now(), c.tried.IsZero()
-	if wait := now.Sub(c.tried); !first && wait >= 0 && wait < keepAgain {
+	now, first := s.now(), s.tried.IsZero()
+	if wait := now.Sub(s.tried); !first && wait >= 0 && wait < keepAgain {
 		return l, nil
 	}
-	c.tried = now
+	s.tried = now
 	err := c.write(s.saved)
 	switch {
 	case err == nil:
 		s.unkept = nil
+		unkept.Delete(s.saved)
 	case first:
 		return s.layer, err
 	}
@@ -84,10 +86,16 @@ func (s *source) keep(l *Layer) (*Layer, error) {
 // toKeep has a copy that is in use kept. One with prices that moved far is not: after a
 // restart nothing would tell that they did.
 func (s *source) toKeep(c *saved, l *Layer) {
-	if s.unkept = c; s.saved == "" || len(l.Held) > 0 {
-		s.unkept = nil
+	if s.unkept = nil; s.saved == "" || len(l.Held) > 0 {
+		return
 	}
+	s.unkept, s.tried = c, time.Time{}
+	unkept.Store(s.saved, c)
 }
+
+// unkept are the copies of this process that are yet to be kept, by where they are to be:
+// a set that is made by the next config starts with them as if they were.
+var unkept sync.Map
 
 // first is the copy to start with, and writes nothing. A file that cannot be used any
 // more gives way to the last good copy of it, with an error; a newer copy of it is
@@ -176,8 +184,12 @@ func (s *source) load() (*Layer, error) {
 	if s.saved == "" {
 		return nil, nil
 	}
-	c, err := readSaved(s.saved)
-	if c == nil || err != nil {
+	var c *saved
+	var err error
+	if in, ok := unkept.Load(s.saved); ok {
+		c = in.(*saved)
+		s.unkept = c
+	} else if c, err = readSaved(s.saved); c == nil || err != nil {
 		return nil, err
 	}
 	l, err := s.accept(c.body, c.AsOf)

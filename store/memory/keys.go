@@ -28,6 +28,9 @@ type Keys struct {
 	writing sync.Mutex // held by who changes something, before mu
 	log     *appendlog.Log
 	records int // in the log
+	// lacking tells that the log lacks what was taken in from a directory that could not be used
+	// after all, and is to be written anew.
+	lacking bool
 
 	mu      sync.RWMutex // guards what follows; never held during I/O
 	byID    map[string]*store.Key

@@ -101,6 +101,41 @@ func TestAKeyWhoseSecretIsAnothersHereStaysAsItIs(t *testing.T) {
 	}
 }
 
+// A key that stays as it is has its secrets still, though another had one of them meanwhile.
+func TestAKeyThatStaysKeepsASecretThatWasPassedOn(t *testing.T) {
+	for range 20 { // whichever is looked at first
+		c, dir := newClock(), t.TempDir()
+		s := unsynced(t, c, dir)
+		x := putKey(t, s, keyOf("x"))
+		copied := killed(t, dir)
+		y := putKey(t, s, keyOf("y"))
+
+		other := unsynced(t, c, copied)
+		c.step(time.Minute)
+		changed := x
+		changed.Hash = keyOf("for now").Hash
+		changed = putKey(t, other, changed)
+		putKey(t, other, store.Key{ID: "z", Hash: x.Hash})
+		changed.Hash = y.Hash
+		putKey(t, other, changed)
+		mustClose(t, other)
+
+		if _, err := s.Persist(copied); err != nil {
+			t.Fatal(err)
+		}
+		wantKeys(t, s, "x", "y")
+		for _, want := range []store.Key{x, y} {
+			if k, err := s.Keys().Find(t.Context(), want.Hash); err != nil || k.ID != want.ID || k.Revision != want.Revision {
+				t.Errorf("the secret of %q leads to %q, %v", want.ID, k.ID, err)
+			}
+		}
+		next := unsynced(t, c, killed(t, copied))
+		wantKeys(t, next, "x", "y")
+		mustClose(t, next)
+		mustClose(t, s)
+	}
+}
+
 // What is told to be forgotten is, also by the next process.
 func TestKeysThatExpiredLongAgoAreForgottenForGood(t *testing.T) {
 	c, dir := newClock(), t.TempDir()

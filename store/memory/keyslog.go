@@ -99,9 +99,16 @@ func (k *Keys) flush() error {
 
 // sync is flush with writing locked.
 func (k *Keys) sync() error {
-	if k.log == nil || k.log.Unsynced() == 0 {
+	switch {
+	case k.log == nil:
 		return nil
+	case k.lacking:
+		if err := k.rewrite(k.log); err != nil {
+			return err
+		}
+		k.lacking = false
 	}
+	// Nothing waits after a rewrite but, where that failed, to sync the directory.
 	if err := k.log.Sync(); err != nil {
 		return fmt.Errorf("writing keys: %w", err)
 	}
@@ -110,7 +117,8 @@ func (k *Keys) sync() error {
 
 // use has keys written to a log from now on, or nowhere. What was read is taken in, and a
 // log that is not what is in memory then is written anew, at one instant: no key is issued
-// or revoked in between. After an error keys are written as before.
+// or revoked in between. After an error keys are written as before, and the log before is
+// to have what was read: flush sees to that.
 func (k *Keys) use(l *appendlog.Log, from *keysLoading) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
@@ -119,11 +127,12 @@ func (k *Keys) use(l *appendlog.Log, from *keysLoading) error {
 		k.records = from.records
 		if from.mixed || from.records > 2*len(from.last)+1000 {
 			if err := k.rewrite(l); err != nil {
+				k.lacking = k.log != nil // what was taken in is in memory alone
 				return err
 			}
 		}
 	}
-	k.log = l
+	k.log, k.lacking = l, false
 	return nil
 }
 
@@ -220,53 +229,63 @@ func (k *Keys) join(l *keysLoading) {
 			later = append(later, from)
 		}
 	}
-	slices.SortFunc(later, func(a, b loadedKey) int { return cmp.Compare(a.Revision, b.Revision) })
+	later = k.takeable(later)
 	// All let go of their secrets before any takes one: it may have been another's.
-	before := make(map[string]loadedKey)
 	for i := range later {
-		id := later[i].ID
-		if old := k.byID[id]; old != nil {
-			before[id] = loadedKey{Key: *old, raw: k.damaged[id]}
-			k.sum = store.AddRevision(k.sum, k.drop(id), 0)
+		if old := k.drop(later[i].ID); old != 0 {
+			k.sum = store.AddRevision(k.sum, old, 0)
 			k.ids = nil
 		}
 	}
 	for i := range later {
-		if k.take(&later[i]) {
-			continue // else it is a copy of the file in which the key had another id
-		}
-		if old, had := before[later[i].ID]; had {
-			k.take(&old)
-		}
+		k.take(&later[i])
 	}
 	slices.SortFunc(k.order, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
-	k.order = slices.Compact(k.order) // some were taken in again
 	k.prune()
 }
 
-// take takes a key in as it was read, or returns false if one of its secrets is another's.
-// mu is locked.
-func (k *Keys) take(from *loadedKey) bool {
-	switch {
-	case from.Deleted:
-		k.bury(from.ID, gone{from.Revision, from.at})
-	case k.othersHave(&from.Key):
-		return false
-	default:
-		key := from.Key
-		if k.set(&key); key.Damaged {
-			k.damaged[key.ID] = from.raw
-		}
+// takeable are the keys that can be taken in together, in their order: those that are left
+// once no secret is that of a key that stays as it is, or of an earlier one. The others are of
+// a copy of the file in which a key had another id. One that is refused stays as it is, with
+// its secrets, which may have been another's since: that is to be refused then, too. mu is
+// locked.
+func (k *Keys) takeable(later []loadedKey) []loadedKey {
+	slices.SortFunc(later, func(a, b loadedKey) int { return cmp.Compare(a.Revision, b.Revision) })
+	coming := make(map[string]bool, len(later))
+	for i := range later {
+		coming[later[i].ID] = true
 	}
-	return true
+	for before := -1; before != len(later); {
+		before = len(later)
+		secrets := make(map[store.KeyHash]bool, len(later))
+		later = slices.DeleteFunc(later, func(from loadedKey) bool {
+			if from.Deleted {
+				return false
+			}
+			hashes := from.Hashes()
+			for _, h := range hashes {
+				if other := k.byHash[h]; secrets[h] || other != nil && !coming[other.ID] {
+					coming[from.ID] = false
+					return true
+				}
+			}
+			for _, h := range hashes {
+				secrets[h] = true
+			}
+			return false
+		})
+	}
+	return later
 }
 
-// othersHave tells whether one of the key's secrets is another's.
-func (k *Keys) othersHave(key *store.Key) bool {
-	for _, h := range key.Hashes() {
-		if other := k.byHash[h]; other != nil && other.ID != key.ID {
-			return true
-		}
+// take takes a key in as it was read. mu is locked.
+func (k *Keys) take(from *loadedKey) {
+	if from.Deleted {
+		k.bury(from.ID, gone{from.Revision, from.at})
+		return
 	}
-	return false
+	key := from.Key
+	if k.set(&key); key.Damaged {
+		k.damaged[key.ID] = from.raw
+	}
 }

@@ -140,9 +140,13 @@ func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
 }
 
 // claimFile marks a file of which all is taken in. One of which this process knows
-// better than the file what is in it is written anew.
+// better than the file what is in it is written anew: by move, where there is a directory
+// before, which is to be told of all changes meanwhile.
 func (s *Store) claimFile(j *journal, l *loading) error {
 	if l.known {
+		if s.journal != nil {
+			return nil
+		}
 		return j.rewrite()
 	}
 	if err := j.log.Append(s.mark); err != nil {
@@ -214,7 +218,7 @@ func (s *Store) unpersist() error {
 	}
 	s.journal = nil
 	j.halt()
-	err := j.flush()
+	err := errors.Join(j.flush(), s.keys.flush())
 	s.track(false)
 	return errors.Join(err, s.keys.use(nil, nil), j.close())
 }

@@ -192,12 +192,33 @@ func (s *Set) keep(ctx context.Context, i int) {
 		} else {
 			failures++
 		}
-		select {
-		case <-ctx.Done():
+		if !s.rest(ctx, i, s.wait(i, failures)) {
 			return
-		case <-s.o.After(s.wait(i, failures)):
 		}
 	}
+}
+
+// rest lets the time pass until a source is looked at again. A copy that is yet to be kept
+// is tried meanwhile, which asks nobody for it. It returns false when the context ends.
+func (s *Set) rest(ctx context.Context, i int, d time.Duration) bool {
+	src := s.sources[i]
+	for d > 0 {
+		part := d
+		if src.waits() {
+			part = min(d, keepAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.o.After(part):
+		}
+		if d -= part; d > 0 {
+			src.mu.Lock()
+			_ = src.keep() // was told when it failed first
+			src.mu.Unlock()
+		}
+	}
+	return true
 }
 
 // wait is how long it is until a source is looked at again.

@@ -28,7 +28,7 @@ type source struct {
 	etag     string
 	modified string
 	stamp    stamp
-	unkept   *saved    // the copy in use if it is yet to be kept; nil if there is none
+	unkept   *saved    // the last good copy if it is yet to be kept; nil if it is not
 	tried    time.Time // when that failed last; zero if it was not tried
 }
 
@@ -54,22 +54,27 @@ func (s *source) read(ctx context.Context) (*Layer, error) {
 	} else {
 		l, err = s.readFile()
 	}
-	if err != nil {
-		return l, err
+	// What is yet to be kept is all the more so while its place is away.
+	fault := s.keep()
+	switch {
+	case err != nil:
+		return l, errors.Join(err, fault)
+	case fault != nil:
+		return s.layer, fault
 	}
-	return s.keep(l)
+	return l, nil
 }
 
-// keep keeps the copy in use for a restart, if that is yet to be done. That it cannot is
+// keep keeps the last good copy for a restart, if that is yet to be done. That it cannot is
 // told once.
-func (s *source) keep(l *Layer) (*Layer, error) {
+func (s *source) keep() error {
 	c := s.unkept
 	if c == nil {
-		return l, nil
+		return nil
 	}
 	now, first := s.now(), s.tried.IsZero()
 	if wait := now.Sub(s.tried); !first && wait >= 0 && wait < keepAgain {
-		return l, nil
+		return nil
 	}
 	s.tried = now
 	err := c.write(s.saved)
@@ -78,15 +83,22 @@ func (s *source) keep(l *Layer) (*Layer, error) {
 		s.unkept = nil
 		unkept.Delete(s.saved)
 	case first:
-		return s.layer, err
+		return err
 	}
-	return l, nil
+	return nil
+}
+
+// waits tells whether a copy is yet to be kept.
+func (s *source) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unkept != nil
 }
 
 // toKeep has a copy that is in use kept. One with prices that moved far is not: after a
-// restart nothing would tell that they did.
+// restart nothing would tell that they did. The one before is, if that is yet to be done.
 func (s *source) toKeep(c *saved, l *Layer) {
-	if s.unkept = nil; s.saved == "" || len(l.Held) > 0 {
+	if s.saved == "" || len(l.Held) > 0 {
 		return
 	}
 	s.unkept, s.tried = c, time.Time{}

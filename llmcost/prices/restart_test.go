@@ -154,10 +154,16 @@ func TestACopyThatCouldNotBeKeptIsKeptLater(t *testing.T) {
 			if _, err := os.Stat(dir); err == nil {
 				t.Error("it is tried again at once")
 			}
+			if s.Status()[0].Err == "" {
+				t.Error("the status does not tell that it is not kept")
+			}
 			now = now.Add(keepAgain)
 			s.Refresh(t.Context())
 			if got := r.take(); len(got) != 0 {
 				t.Errorf("reports %+v", got)
+			}
+			if fault := s.Status()[0].Err; fault != "" {
+				t.Errorf("it is kept, and the status tells %q", fault)
 			}
 
 			if place.location == path {

@@ -81,7 +81,7 @@ type SourceStatus struct {
 	Faults  int
 	Held    int       // how many of Faults keep prices of an older copy
 	Checked time.Time // when a newer copy was last looked for; zero if never
-	Err     string    // of the last look; empty if it went well
+	Err     string    // of the last look, or why the copy is not kept; empty if all went well
 }
 
 // NewSet reads the files, and what was kept of them and of the URLs; it connects to
@@ -215,6 +215,9 @@ func (s *Set) rest(ctx context.Context, i int, d time.Duration) bool {
 		if d -= part; d > 0 {
 			src.mu.Lock()
 			_ = src.keep() // was told when it failed first
+			s.mu.Lock()
+			s.tellUnkept(i)
+			s.mu.Unlock()
 			src.mu.Unlock()
 		}
 	}
@@ -262,6 +265,7 @@ func (s *Set) note(i int, l *Layer, err error) {
 	if err != nil {
 		st.Err = err.Error()
 	}
+	s.tellUnkept(i)
 	if l != nil {
 		st.AsOf, st.Rows, st.Faults, st.Held = l.AsOf, len(l.Rows), len(l.Faults), len(l.Held)
 		s.layers[i] = l
@@ -276,6 +280,18 @@ func (s *Set) note(i int, l *Layer, err error) {
 	s.mu.Unlock()
 	if s.o.Report != nil && (l != nil || err != nil || len(held) > 0) {
 		s.o.Report(Report{Source: st.Source, Layer: l, Held: held, Err: err})
+	}
+}
+
+// tellUnkept has the status say why a copy is not kept for the next start for as long as that
+// is so, and no longer. s.mu and that of the source are locked.
+func (s *Set) tellUnkept(i int) {
+	src, st := s.sources[i], &s.status[i]
+	switch {
+	case src.unkept == nil && st.Err == src.fault:
+		st.Err = ""
+	case src.unkept != nil && st.Err == "":
+		st.Err = src.fault
 	}
 }
 

@@ -30,6 +30,7 @@ type source struct {
 	stamp    stamp
 	unkept   *saved    // the last good copy if it is yet to be kept; nil if it is not
 	tried    time.Time // when that failed last; zero if it was not tried
+	fault    string    // why it did
 }
 
 // keepAgain is when a copy that could not be kept is tried again, as of a disk that was
@@ -67,7 +68,7 @@ func (s *source) read(ctx context.Context) (*Layer, error) {
 
 // keep keeps the last good copy for a restart, if that is yet to be done. That it cannot is
 // told once.
-func (s *source) keep() error {
+func (s *source) keep() (told error) {
 	c := s.unkept
 	if c == nil {
 		return nil
@@ -82,10 +83,12 @@ func (s *source) keep() error {
 	case err == nil:
 		s.unkept = nil
 		unkept.Delete(s.saved)
+		return nil
 	case first:
-		return err
+		told = err
 	}
-	return nil
+	s.fault = err.Error()
+	return told
 }
 
 // waits tells whether a copy is yet to be kept.

@@ -184,6 +184,7 @@ func (*Admin) issue(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, store.ErrKeyTaken):
 		return apiError(http.StatusConflict, fmt.Errorf("id %q is already that of another key", k.ID))
 	case err != nil:
+		auditUnconfirmed(r, "API key issued", k.ID, err)
 		return storeError(err)
 	}
 	in.settle(r.Context())
@@ -197,9 +198,14 @@ func (*Admin) revoke(w http.ResponseWriter, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
-	switch err := in.keys.Delete(context.WithoutCancel(r.Context()), id); {
+	switch err := in.remove(r.Context(), id); {
 	case errors.Is(err, store.ErrNoKey) && in.ring.Emptied():
 		return apiError(http.StatusServiceUnavailable, errEmptied)
+	case errors.Is(err, store.ErrUnavailable):
+		in.settle(r.Context()) // it may be gone from the memory of this process
+		// Whoever asks again may be told that there is no such key: this is the line, then.
+		auditUnconfirmed(r, "API key revoked", id, err)
+		return apiError(http.StatusServiceUnavailable, fmt.Errorf("%w; until it is confirmed the key may work, or work again after a crash: send this again until the answer is 204 or 404", err))
 	case err != nil:
 		return storeError(err)
 	}
@@ -251,8 +257,8 @@ func (in *instance) stated(id string) (at origin, ok bool) {
 }
 
 const (
-	// putTries is how often a change is sent that the store does not confirm, and
-	// putApart how long it takes at least from one time to the next.
+	// putTries is how often a change or a revocation is sent that the store does not
+	// confirm, and putApart how long it takes at least from one time to the next.
 	putTries = 4
 	putApart = 100 * time.Millisecond
 )
@@ -262,13 +268,38 @@ const (
 // which stores it once.
 func (in *instance) put(ctx context.Context, k store.Key) error {
 	ctx = context.WithoutCancel(ctx)
-	_, err := in.keys.Put(ctx, k)
+	return untilConfirmed(func() error {
+		_, err := in.keys.Put(ctx, k)
+		return err
+	})
+}
+
+// remove forgets a key, as put stores one. That there is no such key any more is what was
+// asked for, where there was one.
+func (in *instance) remove(ctx context.Context, id string) error {
+	ctx = context.WithoutCancel(ctx)
+	_, err := in.keys.Get(ctx, id)
+	there := err == nil || errors.Is(err, store.ErrDamaged)
+	unsure := false
+	return untilConfirmed(func() error {
+		err := in.keys.Delete(ctx, id)
+		if there && unsure && errors.Is(err, store.ErrNoKey) && !in.ring.Emptied() {
+			return nil
+		}
+		unsure = unsure || errors.Is(err, store.ErrUnavailable)
+		return err
+	})
+}
+
+// untilConfirmed does what the store may not confirm, some times.
+func untilConfirmed(do func() error) error {
+	err := do()
 	for range putTries - 1 {
 		if !errors.Is(err, store.ErrUnavailable) {
 			break
 		}
 		time.Sleep(putApart)
-		_, err = in.keys.Put(ctx, k)
+		err = do()
 	}
 	return err
 }
@@ -284,6 +315,14 @@ func (in *instance) settle(ctx context.Context) {
 // audit logs who has changed what, without any secret.
 func audit(r *http.Request, what string, fields ...zap.Field) {
 	caddy.Log().Named("llm.keys").Info(what, append(fields, zap.String("remote_addr", r.RemoteAddr))...)
+}
+
+// auditUnconfirmed logs a change that may have been made, where the store did not confirm
+// it: it is not known to be on the disk.
+func auditUnconfirmed(r *http.Request, what, id string, err error) {
+	if errors.Is(err, store.ErrUnavailable) {
+		audit(r, what+", not confirmed by the store", zap.String("key_id", id), zap.Error(err))
+	}
 }
 
 // bodyMost bounds a request's body, in bytes.
@@ -317,7 +356,7 @@ func storeError(err error) error {
 	case errors.Is(err, store.ErrDamaged):
 		return apiError(http.StatusConflict, errors.New("the record of this key in the store is damaged, and it works for nobody: revoke it and issue another"))
 	case errors.Is(err, store.ErrUnavailable):
-		return apiError(http.StatusServiceUnavailable, fmt.Errorf("%w; a change may have been made all the same: GET /llm/keys tells", err))
+		return apiError(http.StatusServiceUnavailable, fmt.Errorf("%w; a change may have been made all the same: GET /llm/keys tells what is in force", err))
 	}
 	return apiError(http.StatusInternalServerError, err)
 }

@@ -36,6 +36,10 @@ func (*Admin) enable(w http.ResponseWriter, r *http.Request, id string) error {
 	if req.Enabled == nil {
 		return apiError(http.StatusBadRequest, errEnabled)
 	}
+	what := "API key disabled"
+	if *req.Enabled {
+		what = "API key enabled"
+	}
 	k, err := in.enable(r, id, *req.Enabled)
 	switch {
 	case errors.Is(err, store.ErrNoKey) && in.ring.Emptied():
@@ -43,13 +47,10 @@ func (*Admin) enable(w http.ResponseWriter, r *http.Request, id string) error {
 	case errors.Is(err, store.ErrKeyChanged):
 		return apiError(http.StatusConflict, fmt.Errorf("the key %q is changed by others all the time: nothing was changed", k.ID))
 	case err != nil:
+		auditUnconfirmed(r, what, id, err)
 		return storeError(err)
 	}
 	in.settle(r.Context())
-	what := "API key disabled"
-	if *req.Enabled {
-		what = "API key enabled"
-	}
 	audit(r, what, zap.String("key_id", k.ID))
 	return answer(w, http.StatusOK, rowOf(&k, time.Now()))
 }

@@ -54,6 +54,7 @@ func (*Admin) rotate(w http.ResponseWriter, r *http.Request, id string) error {
 	case errors.Is(err, store.ErrKeyChanged):
 		return apiError(http.StatusConflict, fmt.Errorf("the key %q has been rotated or revoked by somebody else at this moment: nothing was changed", k.ID))
 	case err != nil:
+		auditUnconfirmed(r, "API key rotated", k.ID, err)
 		return storeError(err)
 	}
 	in.settle(r.Context())

@@ -28,6 +28,8 @@ type keysBackend struct {
 
 	unsure atomic.Int64 // so many of the next Puts say that they have failed
 	made   atomic.Bool  // and have not
+
+	unsureGone atomic.Int64 // so many of the next Deletes say that they have failed, and have not
 }
 
 // swap puts another store in the place of this one.
@@ -41,7 +43,11 @@ func (b *keysBackend) now() store.Keys {
 }
 
 func (b *keysBackend) Delete(ctx context.Context, id string) error {
-	return b.now().Delete(ctx, id)
+	err := b.now().Delete(ctx, id)
+	if b.unsureGone.Add(-1) >= 0 {
+		return errBackend
+	}
+	return err
 }
 
 var errBackend = fmt.Errorf("asking for keys: timeout: %w", store.ErrUnavailable)

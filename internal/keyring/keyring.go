@@ -126,7 +126,8 @@ func (r *Ring[T]) Start(keys store.Keys) {
 // Seed has the ring begin with what another knows of the same store, as old as that is,
 // where it has not started. It goes on from there.
 func (r *Ring[T]) Seed(from *Ring[T]) {
-	st, at := from.state.Load(), from.synced.Load()
+	at := from.synced.Load() // before the state, or that might be older than it says
+	st := from.state.Load()
 	if st == nil || at == nil {
 		return
 	}

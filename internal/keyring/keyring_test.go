@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/llmlimits/caddy-llm-limits/internal/apikey"
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/memory"
@@ -722,53 +720,4 @@ func TestRefreshEndsWithItsContext(t *testing.T) {
 	if err := New(valueOf, Options{}).Refresh(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-}
-
-// TestTheRingIsLikeTheStore makes random changes and compares every secret there was.
-func TestTheRingIsLikeTheStore(t *testing.T) {
-	ids := []string{"a", "b", "c"}
-	secrets := []string{"1", "2", "3", "4", "5"}
-	rapid.Check(t, func(t *rapid.T) {
-		b := newBackend()
-		r := New(valueOf, Options{})
-		ctx := context.Background()
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			id := rapid.SampledFrom(ids).Draw(t, "id")
-			if rapid.IntRange(0, 4).Draw(t, "what") == 0 {
-				_ = b.Delete(ctx, id)
-			} else {
-				k, _ := b.Get(ctx, id)
-				k.ID = id
-				k.Hash = apikey.Hash(rapid.SampledFrom(secrets).Draw(t, "secret"))
-				k.Group = rapid.SampledFrom([]string{"", "bad", "gold"}).Draw(t, "group")
-				k.Until = time.Time{}
-				if rapid.Bool().Draw(t, "rotated") {
-					k.Previous, k.Until = apikey.Hash(rapid.SampledFrom(secrets).Draw(t, "previous")), time.UnixMilli(1000)
-				}
-				_, _ = b.Put(ctx, k) // what is taken is refused
-			}
-			if rapid.Bool().Draw(t, "follow") {
-				if ok, err := r.sync(b); !ok || err != nil {
-					t.Fatal(ok, err)
-				}
-			}
-		}
-		if ok, err := r.sync(b); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		for _, secret := range secrets {
-			want, err := b.Find(ctx, apikey.Hash(secret))
-			there := err == nil && want.Group != "bad"
-			e, ok := r.Find(apikey.Hash(secret))
-			switch {
-			case ok != there:
-				t.Fatalf("%s: found %t, want %+v", secret, ok, want)
-			case ok && (e.Value.id != want.ID || e.Value.group != want.Group || (e.Until == 0) != (want.Hash == apikey.Hash(secret))):
-				t.Fatalf("%s: got %+v until %d, want %+v", secret, e.Value, e.Until, want)
-			}
-		}
-		if r.rereads > 0 {
-			t.Fatal("changes were missed")
-		}
-	})
 }

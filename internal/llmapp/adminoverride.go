@@ -135,11 +135,21 @@ func (a *App) deleteOverride(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if err := a.Counters().Override(r.Context(), e, id, nil); err != nil {
-			return notDone("it is not known whether the limit is taken away", err)
+			if errors.Is(err, store.ErrUnavailable) { // who asks again may be told that there is none
+				a.logger.Info("limit no longer overridden, not confirmed by the store", append(o.fields(r), zap.Error(err))...)
+			}
+			return notDone("it is not known whether the limit is taken away for good: send this again until the answer is 204 or 404", err)
 		}
 		a.logger.Info("limit no longer overridden", o.fields(r)...)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
+	}
+	// It may have been taken away just now, and not on the disk, as who did it was told:
+	// that there is none is to be true after a crash, too.
+	if c, ok := a.Counters().(syncer); ok {
+		if err := c.Sync(); err != nil {
+			return notDone("it is not certain that there is none: one that was taken away just now may not be gone from the disk", err)
+		}
 	}
 	return apiError(http.StatusNotFound, fmt.Errorf("consumer %q has no limit of its own for the rule %q of instance %q; GET /llm/overrides lists them", consumer, rule, instance))
 }

@@ -1,13 +1,17 @@
 package llmapp
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
 )
 
 // rowsFromOverride sets a limit and returns what the answer says.
@@ -190,5 +194,44 @@ func TestOverridesSayWhatWasExpected(t *testing.T) {
 	}
 	if got, _ := overridesOf(t, "/llm/overrides"); len(got) != 0 {
 		t.Errorf("%q was set", got)
+	}
+}
+
+// unsynced are counters of which the disk takes nothing.
+type unsynced struct {
+	store.Counters
+	err error
+}
+
+func (c *unsynced) Sync() error { return c.err }
+
+func (c *unsynced) Override(ctx context.Context, e store.Entity, rule string, limit *int64) error {
+	if err := c.Counters.Override(ctx, e, rule, limit); err != nil || c.err == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, c.err)
+}
+
+// Who takes a limit away and hears that the disk did not take that asks again, and must
+// not hear that there is none while a crash would bring it back.
+func TestALimitIsUnknownOnlyOnceTheDiskHasThat(t *testing.T) {
+	a := mustRunBy(t, "durable")
+	c := &unsynced{Counters: a.shared.counters}
+	a.shared.counters = c
+	defer func() { a.shared.counters = c.Counters }()
+	rowsFromOverride(t, `{"instance":"durable","consumer":"shop","rule":"tokens per hour","limit":7}`)
+	c.err = errors.New("no space left on device")
+	const target = "/llm/overrides?instance=durable&consumer=shop&rule=tokens+per+hour"
+	for _, want := range []string{"again until the answer is 204 or 404", "not certain that there is none"} {
+		if _, status, err := send(t, http.MethodDelete, target, ""); status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), want) {
+			t.Errorf("on a full disk: got %d, %v, want %q", status, err, want)
+		}
+	}
+	if got := strings.Count(testLog.String(), `"limit no longer overridden, not confirmed by the store"`); got != 1 {
+		t.Errorf("the log has it %d times: %s", got, testLog.String())
+	}
+	c.err = nil
+	if _, status, err := send(t, http.MethodDelete, target, ""); status != http.StatusNotFound {
+		t.Errorf("with room on the disk: got %d, %v", status, err)
 	}
 }

@@ -23,7 +23,8 @@ func init() {
 type Memory struct {
 	// Persist is the directory that counts are written to, which belongs to this
 	// process alone, or `off`. Where it cannot be written to, counts are in memory only,
-	// and a warning says so; with `keys_store` the config is refused. Default: `llm` in Caddy's data directory.
+	// and a warning says so; with `keys_store`, or where the config before has another
+	// directory, the config is refused. Default: `llm` in Caddy's data directory.
 	Persist string `json:"persist,omitempty"`
 
 	// MaxEntities bounds how many consumers, over all instances, are counted at one
@@ -100,22 +101,30 @@ func (m *Memory) Apply(c store.Counters) {
 // StartStore reads what an earlier process has counted, and has it written from now
 // on. Two processes on one directory would each undo what the other counts, so the
 // second does not start. Nor does an older version than the one that wrote the
-// directory: it would begin at nothing.
+// directory, or a config whose directory cannot take all that is in the one before: it
+// would begin at nothing, the one at once, the other when it is started the next time.
 func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 	s := c.(*memory.Store)
 	before := s.Dir()
 	found, err := s.Persist(m.dir)
-	dir := zap.String("dir", m.dir)
+	logFound(log, m.dir, &found)
 	switch {
+	case err == nil:
 	case errors.Is(err, memory.ErrLocked), errors.Is(err, memory.ErrNewer):
 		return fmt.Errorf("persist: %w", err)
-	case err != nil && m.dir == "":
+	case m.dir == "":
 		log.Error("writing counts, now that persist is off", zap.Error(err))
-	case err != nil && before != "":
-		log.Warn("counts are written to the directory before: the new one cannot be used", dir, zap.String("before", before), zap.Error(err))
-	case err != nil:
-		log.Warn("counts are in memory only, a restart forgets them: the persist directory cannot be used", dir, zap.Error(err))
+	case before != "":
+		return fmt.Errorf("persist: moving counts and keys from %q, where they stay, to %q: %w", before, m.dir, err)
+	default:
+		log.Warn("counts are in memory only, a restart forgets them: the persist directory cannot be used", zap.String("dir", m.dir), zap.Error(err))
 	}
+	return nil
+}
+
+// logFound tells what was found in a directory.
+func logFound(log *zap.Logger, path string, found *memory.Restored) {
+	dir := zap.String("dir", path)
 	if found.Dropped > 0 {
 		log.Warn("the file of counts was damaged, as by a crash: its end was cut off", dir,
 			zap.Int64("dropped_bytes", found.Dropped), zap.String("set_aside", found.SetAside))
@@ -133,7 +142,6 @@ func (m *Memory) StartStore(c store.Counters, log *zap.Logger) error {
 	if found.Entities > 0 {
 		log.Info("counts restored", dir, zap.Int("entities", found.Entities))
 	}
-	return nil
 }
 
 // CheckKeys refuses a directory that cannot be used: keys that are in it would be unknown,

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
 	"github.com/llmlimits/caddy-llm-limits/store/memory"
@@ -23,6 +25,17 @@ func persistTo(t testing.TB, dir, apps string) []byte {
 		t.Fatal(err)
 	}
 	return config(t, "", "", `,"llm":{"store":{"type":"memory","persist":`+string(name)+`}}`+apps)
+}
+
+// adaptedTo is persistTo by way of a Caddyfile.
+func adaptedTo(t testing.TB, dir string) []byte {
+	t.Helper()
+	file := fmt.Sprintf("{\n\tadmin off\n\tpersist_config off\n\tllm {\n\t\tstore memory {\n\t\t\tpersist %q\n\t\t}\n\t}\n}\n", dir)
+	adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(file), nil)
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	return adapted
 }
 
 // dataDir returns a directory that the process lets go of before it is deleted. Now
@@ -187,15 +200,44 @@ func TestADirectoryThatCannotBeUsedIsWarnedOf(t *testing.T) {
 		}
 	}
 	charge(t, a, "persisted", file, 5, true) // which counts all the same
+}
 
-	dir := dataDir(t)
-	mustRun(t, persistTo(t, dir, ""))
-	mustRun(t, persistTo(t, filepath.Join(file, "dir"), ""))
-	if got := process().Dir(); got != dir {
-		t.Errorf("counts are written to %q", got)
+// A config that names a directory which does not have what was counted is not to be the one
+// that the next process starts with: all budgets would begin at nothing.
+func TestAReloadToADirectoryThatCannotTakeAllIsRefused(t *testing.T) {
+	blocked := t.TempDir() // is no place for a file of keys, as is found once that of counts is there
+	if err := os.MkdirAll(filepath.Join(blocked, "keys.log", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	if !strings.Contains(testLog.String(), "written to the directory before") {
-		t.Errorf("the log is %s", testLog.String())
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, next := range map[string]string{"one that cannot be made": filepath.Join(file, "dir"), "one that takes a part": blocked} {
+		t.Run(name, func(t *testing.T) {
+			dir := dataDir(t)
+			a := mustRun(t, adaptedTo(t, dir))
+			charge(t, a, "persisted", dir, 5, false)
+			err := run(t, adaptedTo(t, next))
+			if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), next) {
+				t.Errorf("got %v", err)
+			}
+			if active() != a || process().Dir() != dir {
+				t.Errorf("the config before does not go on: its directory is %q", process().Dir())
+			}
+			charge(t, a, "persisted", dir, 6, false)
+			if err := process().Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if got := restarted(t, dir, "persisted", dir); got != 11 {
+				t.Errorf("a restart finds %d tokens used", got)
+			}
+			other := filepath.Join(t.TempDir(), "other")
+			mustRun(t, adaptedTo(t, other))
+			if got := process().Dir(); got != other {
+				t.Errorf("after a reload to one that can, counts are written to %q", got)
+			}
+		})
 	}
 }
 

@@ -81,7 +81,7 @@ type SourceStatus struct {
 	Faults  int
 	Held    int       // how many of Faults keep prices of an older copy
 	Checked time.Time // when a newer copy was last looked for; zero if never
-	Err     string    // of the last look; empty if it went well
+	Err     string    // of the last look, or why the copy is not kept; empty if all went well
 }
 
 // NewSet reads the files, and what was kept of them and of the URLs; it connects to
@@ -192,12 +192,36 @@ func (s *Set) keep(ctx context.Context, i int) {
 		} else {
 			failures++
 		}
-		select {
-		case <-ctx.Done():
+		if !s.rest(ctx, i, s.wait(i, failures)) {
 			return
-		case <-s.o.After(s.wait(i, failures)):
 		}
 	}
+}
+
+// rest lets the time pass until a source is looked at again. A copy that is yet to be kept
+// is tried meanwhile, which asks nobody for it. It returns false when the context ends.
+func (s *Set) rest(ctx context.Context, i int, d time.Duration) bool {
+	src := s.sources[i]
+	for d > 0 {
+		part := d
+		if src.waits() {
+			part = min(d, keepAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.o.After(part):
+		}
+		if d -= part; d > 0 {
+			src.mu.Lock()
+			_ = src.keep() // was told when it failed first
+			s.mu.Lock()
+			s.tellUnkept(i)
+			s.mu.Unlock()
+			src.mu.Unlock()
+		}
+	}
+	return true
 }
 
 // wait is how long it is until a source is looked at again.
@@ -241,6 +265,7 @@ func (s *Set) note(i int, l *Layer, err error) {
 	if err != nil {
 		st.Err = err.Error()
 	}
+	s.tellUnkept(i)
 	if l != nil {
 		st.AsOf, st.Rows, st.Faults, st.Held = l.AsOf, len(l.Rows), len(l.Faults), len(l.Held)
 		s.layers[i] = l
@@ -255,6 +280,18 @@ func (s *Set) note(i int, l *Layer, err error) {
 	s.mu.Unlock()
 	if s.o.Report != nil && (l != nil || err != nil || len(held) > 0) {
 		s.o.Report(Report{Source: st.Source, Layer: l, Held: held, Err: err})
+	}
+}
+
+// tellUnkept has the status say why a copy is not kept for the next start for as long as that
+// is so, and no longer. s.mu and that of the source are locked.
+func (s *Set) tellUnkept(i int) {
+	src, st := s.sources[i], &s.status[i]
+	switch {
+	case src.unkept == nil && st.Err == src.fault:
+		st.Err = ""
+	case src.unkept != nil && st.Err == "":
+		st.Err = src.fault
 	}
 }
 

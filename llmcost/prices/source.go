@@ -28,8 +28,14 @@ type source struct {
 	etag     string
 	modified string
 	stamp    stamp
-	unkept   *saved // copy of a file that is in use and yet to be kept; nil if there is none
+	unkept   *saved    // the last good copy if it is yet to be kept; nil if it is not
+	tried    time.Time // when that failed last; zero if it was not tried
+	fault    string    // why it did
 }
+
+// keepAgain is when a copy that could not be kept is tried again, as of a disk that was
+// full. The place that it is from may not change for months.
+const keepAgain = time.Minute
 
 // stamp is how a change of a file is noticed.
 type stamp struct {
@@ -42,23 +48,69 @@ type stamp struct {
 // there is one that cannot be used; the last copy then stays. A copy that is used, but
 // could not be kept for a restart, is returned with an error.
 func (s *source) read(ctx context.Context) (*Layer, error) {
+	var l *Layer
+	var err error
 	if s.url != nil {
-		return s.fetch(ctx)
+		l, err = s.fetch(ctx)
+	} else {
+		l, err = s.readFile()
 	}
-	l, err := s.readFile()
-	if err != nil || s.unkept == nil {
-		return l, err
-	}
-	c := s.unkept
-	s.unkept = nil // is not tried again and again
-	if s.saved == "" {
-		return l, nil
-	}
-	if err := c.write(s.saved); err != nil {
-		return s.layer, err
+	// What is yet to be kept is all the more so while its place is away.
+	fault := s.keep()
+	switch {
+	case err != nil:
+		return l, errors.Join(err, fault)
+	case fault != nil:
+		return s.layer, fault
 	}
 	return l, nil
 }
+
+// keep keeps the last good copy for a restart, if that is yet to be done. That it cannot is
+// told once.
+func (s *source) keep() (told error) {
+	c := s.unkept
+	if c == nil {
+		return nil
+	}
+	now, first := s.now(), s.tried.IsZero()
+	if wait := now.Sub(s.tried); !first && wait >= 0 && wait < keepAgain {
+		return nil
+	}
+	s.tried = now
+	err := c.write(s.saved)
+	switch {
+	case err == nil:
+		s.unkept = nil
+		unkept.Delete(s.saved)
+		return nil
+	case first:
+		told = err
+	}
+	s.fault = err.Error()
+	return told
+}
+
+// waits tells whether a copy is yet to be kept.
+func (s *source) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unkept != nil
+}
+
+// toKeep has a copy that is in use kept. One with prices that moved far is not: after a
+// restart nothing would tell that they did. The one before is, if that is yet to be done.
+func (s *source) toKeep(c *saved, l *Layer) {
+	if s.saved == "" || len(l.Held) > 0 {
+		return
+	}
+	s.unkept, s.tried = c, time.Time{}
+	unkept.Store(s.saved, c)
+}
+
+// unkept are the copies of this process that are yet to be kept, by where they are to be:
+// a set that is made by the next config starts with them as if they were.
+var unkept sync.Map
 
 // first is the copy to start with, and writes nothing. A file that cannot be used any
 // more gives way to the last good copy of it, with an error; a newer copy of it is
@@ -98,9 +150,7 @@ func (s *source) readFile() (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.unkept = nil; len(l.Held) == 0 {
-		s.unkept = &saved{AsOf: now.modified, body: data}
-	}
+	s.toKeep(&saved{AsOf: now.modified, body: data}, l)
 	return l, nil
 }
 
@@ -149,8 +199,12 @@ func (s *source) load() (*Layer, error) {
 	if s.saved == "" {
 		return nil, nil
 	}
-	c, err := readSaved(s.saved)
-	if c == nil || err != nil {
+	var c *saved
+	var err error
+	if in, ok := unkept.Load(s.saved); ok {
+		c = in.(*saved)
+		s.unkept = c
+	} else if c, err = readSaved(s.saved); c == nil || err != nil {
 		return nil, err
 	}
 	l, err := s.accept(c.body, c.AsOf)
@@ -207,12 +261,8 @@ func (s *source) fetch(ctx context.Context) (*Layer, error) {
 		return nil, err
 	}
 	s.etag, s.modified = c.ETag, c.LastModified
-	if s.saved == "" || len(l.Held) > 0 {
-		// A copy with prices that moved far is not kept: after a restart nothing
-		// would tell that they did.
-		return l, nil
-	}
-	return l, c.write(s.saved)
+	s.toKeep(&c, l)
+	return l, nil
 }
 
 // withoutURL is the cause of a failed request, without the URL that it was made to.

@@ -29,8 +29,11 @@ type journal struct {
 	dir  *appendlog.Dir
 	log  *appendlog.Log
 	keys *appendlog.Log
-	stop chan struct{}
-	done chan struct{}
+	// before is the log of the directory before, while all is being moved from there. It is
+	// told of changes, too, for until that is done it is the one that a crash leaves.
+	before *appendlog.Log
+	stop   chan struct{}
+	done   chan struct{}
 
 	slack int64 // bytes; tests make it less
 
@@ -122,7 +125,7 @@ func (j *journal) flush() error {
 
 func (j *journal) flushLocked() error {
 	if j.log.Unsynced() > 0 { // the last time failed: no more until that is done
-		if err := j.log.Sync(); err != nil {
+		if err := j.sync(); err != nil {
 			return fmt.Errorf("writing counts: %w", err)
 		}
 	}
@@ -132,10 +135,28 @@ func (j *journal) flushLocked() error {
 			return fmt.Errorf("writing counts: %w", err)
 		}
 	}
-	if err := j.log.Sync(); err != nil {
+	if err := j.sync(); err != nil {
 		return fmt.Errorf("writing counts: %w", err)
 	}
 	return nil
+}
+
+// append adds a record of what has changed.
+func (j *journal) append(record []byte) error {
+	err := j.log.Append(record)
+	if j.before != nil {
+		err = errors.Join(err, j.before.Append(record))
+	}
+	return err
+}
+
+// sync writes what was appended. A directory that is to be left may be full: what it lacks
+// stays with its log.
+func (j *journal) sync() error {
+	if j.before != nil {
+		_ = j.before.Sync()
+	}
+	return j.log.Sync()
 }
 
 // collect appends the records of a shard's entities that have changed.
@@ -151,13 +172,13 @@ func (j *journal) collect(sh *shard) error {
 	var first error
 	for part := range slices.Chunk(list, batch) {
 		j.encode(sh, part, true)
-		if err := j.each(j.log.Append); err != nil && first == nil {
+		if err := j.each(j.append); err != nil && first == nil {
 			first = err // of a record that is too long, not of the disk
 		}
 		if j.log.Unsynced() < flushSize {
 			continue
 		}
-		if err := j.log.Sync(); err != nil && first == nil {
+		if err := j.sync(); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -176,7 +197,7 @@ func (j *journal) collectOverrides(sh *shard) error {
 	}
 	sh.own.changed = nil
 	sh.mu.Unlock()
-	return j.each(j.log.Append)
+	return j.each(j.append)
 }
 
 // encodeOverrides puts the records of all limits in a shard into buf.
@@ -261,7 +282,7 @@ func (j *journal) rewriteLocked() error {
 			}
 		}
 		clear(j.all)
-		if time.Since(flushed) < flushEvery {
+		if time.Since(flushed) < j.s.apart {
 			continue
 		}
 		if err := j.flushLocked(); err != nil {

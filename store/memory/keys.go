@@ -28,6 +28,9 @@ type Keys struct {
 	writing sync.Mutex // held by who changes something, before mu
 	log     *appendlog.Log
 	records int // in the log
+	// lacking tells that the log lacks what was taken in from a directory that could not be used
+	// after all, and is to be written anew.
+	lacking bool
 
 	mu      sync.RWMutex // guards what follows; never held during I/O
 	byID    map[string]*store.Key
@@ -154,6 +157,11 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	if !k.remove(id, k.has) {
+		// Who has deleted it may have been told that the disk did not take that, and asks
+		// again: that there is no such key is to be true after a crash, too.
+		if err := k.sync(); err != nil {
+			return fmt.Errorf("deleting a key: %w: %w", store.ErrUnavailable, err)
+		}
 		return fmt.Errorf("deleting a key: %w", store.ErrNoKey)
 	}
 	return k.write(id)

@@ -94,9 +94,21 @@ func (k *Keys) write(ids ...string) error {
 func (k *Keys) flush() error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	if k.log == nil || k.log.Unsynced() == 0 {
+	return k.sync()
+}
+
+// sync is flush with writing locked.
+func (k *Keys) sync() error {
+	switch {
+	case k.log == nil:
 		return nil
+	case k.lacking:
+		if err := k.rewrite(k.log); err != nil {
+			return err
+		}
+		k.lacking = false
 	}
+	// Nothing waits after a rewrite but, where that failed, to sync the directory.
 	if err := k.log.Sync(); err != nil {
 		return fmt.Errorf("writing keys: %w", err)
 	}
@@ -105,7 +117,8 @@ func (k *Keys) flush() error {
 
 // use has keys written to a log from now on, or nowhere. What was read is taken in, and a
 // log that is not what is in memory then is written anew, at one instant: no key is issued
-// or revoked in between. After an error keys are written as before.
+// or revoked in between. After an error keys are written as before, and the log before is
+// to have what was read: flush sees to that.
 func (k *Keys) use(l *appendlog.Log, from *keysLoading) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
@@ -114,11 +127,12 @@ func (k *Keys) use(l *appendlog.Log, from *keysLoading) error {
 		k.records = from.records
 		if from.mixed || from.records > 2*len(from.last)+1000 {
 			if err := k.rewrite(l); err != nil {
+				k.lacking = k.log != nil // what was taken in is in memory alone
 				return err
 			}
 		}
 	}
-	k.log = l
+	k.log, k.lacking = l, false
 	return nil
 }
 
@@ -209,33 +223,69 @@ func (k *Keys) join(l *keysLoading) {
 	}
 	l.joined = true
 	l.mixed = l.mixed || len(k.order) > 0 || len(k.buried) > 0
+	later := make([]loadedKey, 0, len(l.last))
 	for id, from := range l.last {
-		if max(k.revision(id), k.buried[id]) >= from.Revision {
-			continue
+		if max(k.revision(id), k.buried[id]) < from.Revision {
+			later = append(later, from)
 		}
-		if from.Deleted {
-			k.bury(id, gone{from.Revision, from.at})
-			continue
+	}
+	later = k.takeable(later)
+	// All let go of their secrets before any takes one: it may have been another's.
+	for i := range later {
+		if old := k.drop(later[i].ID); old != 0 {
+			k.sum = store.AddRevision(k.sum, old, 0)
+			k.ids = nil
 		}
-		if k.othersHave(&from.Key) {
-			continue // a copy of the file in which the key had another id
-		}
-		key := from.Key
-		k.set(&key)
-		if key.Damaged {
-			k.damaged[id] = from.raw
-		}
+	}
+	for i := range later {
+		k.take(&later[i])
 	}
 	slices.SortFunc(k.order, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
 	k.prune()
 }
 
-// othersHave tells whether one of the key's secrets is another's.
-func (k *Keys) othersHave(key *store.Key) bool {
-	for _, h := range key.Hashes() {
-		if other := k.byHash[h]; other != nil && other.ID != key.ID {
-			return true
-		}
+// takeable are the keys that can be taken in together, in their order: those that are left
+// once no secret is that of a key that stays as it is, or of an earlier one. The others are of
+// a copy of the file in which a key had another id. One that is refused stays as it is, with
+// its secrets, which may have been another's since: that is to be refused then, too. mu is
+// locked.
+func (k *Keys) takeable(later []loadedKey) []loadedKey {
+	slices.SortFunc(later, func(a, b loadedKey) int { return cmp.Compare(a.Revision, b.Revision) })
+	coming := make(map[string]bool, len(later))
+	for i := range later {
+		coming[later[i].ID] = true
 	}
-	return false
+	for before := -1; before != len(later); {
+		before = len(later)
+		secrets := make(map[store.KeyHash]bool, len(later))
+		later = slices.DeleteFunc(later, func(from loadedKey) bool {
+			if from.Deleted {
+				return false
+			}
+			hashes := from.Hashes()
+			for _, h := range hashes {
+				if other := k.byHash[h]; secrets[h] || other != nil && !coming[other.ID] {
+					coming[from.ID] = false
+					return true
+				}
+			}
+			for _, h := range hashes {
+				secrets[h] = true
+			}
+			return false
+		})
+	}
+	return later
+}
+
+// take takes a key in as it was read. mu is locked.
+func (k *Keys) take(from *loadedKey) {
+	if from.Deleted {
+		k.bury(from.ID, gone{from.Revision, from.at})
+		return
+	}
+	key := from.Key
+	if k.set(&key); key.Damaged {
+		k.damaged[key.ID] = from.raw
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
 	"github.com/llmlimits/caddy-llm-limits/store/internal/counter"
 )
 
@@ -68,11 +69,17 @@ type Store struct {
 	persisting sync.Mutex // guards what follows
 	journal    *journal   // nil where counts are in memory only
 	restored   bool       // what an earlier process left has been read
+	disk       appendlog.Disk
+	// apart is how long changes may wait for a rewrite to go on. Tests make it less.
+	apart time.Duration
 }
 
 // New returns an empty store. It does no I/O.
 func New(o Options) *Store {
-	s := &Store{now: o.Now, report: o.Report, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, mark: newMark()}
+	s := &Store{
+		now: o.Now, report: o.Report, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, mark: newMark(),
+		disk: appendlog.System{}, apart: flushEvery,
+	}
 	if s.now == nil {
 		s.now = time.Now
 	}

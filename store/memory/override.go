@@ -18,9 +18,9 @@ import (
 // overrides are those of a shard, whose lock guards them. The zero value has none.
 type overrides struct {
 	limits map[store.Entity]map[string]int64 // by the IDs of rules; never empty
-	// gone are those that were taken away here, of which a directory that is read later
-	// may still tell. There is one for each that an operator took away since the process
-	// began, and that was not set again.
+	// gone are those that were taken away here, known or not, of which a directory that is
+	// read later may still tell. There is one for each that an operator took away since the
+	// process began, and that was not set again.
 	gone map[ownRule]struct{}
 	// changed are those that have not been written since they were set or taken away.
 	// It is kept only if tracked is set, as the shard's list of changes is.
@@ -46,16 +46,14 @@ func (o *overrides) set(e store.Entity, rule string, limit *int64) {
 	own := o.limits[e]
 	_, had := own[rule]
 	switch {
-	case limit == nil && had:
-		if delete(own, rule); len(own) == 0 {
+	case limit == nil:
+		if delete(own, rule); had && len(own) == 0 {
 			delete(o.limits, e)
 		}
 		if o.gone == nil {
 			o.gone = make(map[ownRule]struct{})
 		}
 		o.gone[ownRule{cloned(e), strings.Clone(rule)}] = struct{}{}
-		return
-	case limit == nil:
 		return
 	case own == nil:
 		if o.limits == nil {

@@ -343,3 +343,23 @@ func BenchmarkReserveOverridden(b *testing.B) {
 		})
 	}
 }
+
+// Nobody has read the directory yet, of which a limit is taken away.
+func TestALimitThatIsTakenAwayBeforeItIsReadDoesNotComeBack(t *testing.T) {
+	c, dir := newClock(), t.TempDir()
+	before, _ := persisted(t, c, dir)
+	override(t, before, app(1), monthly, 7)
+	override(t, before, app(1), hourly, 8)
+	mustClose(t, before)
+	s := c.store()
+	if err := s.Override(t.Context(), app(1), monthly.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Persist(dir); err != nil {
+		t.Fatal(err)
+	}
+	wantOwn(t, s, app(1), map[string]int64{hourly.ID: 8})
+	mustClose(t, s)
+	next, _ := persisted(t, c, dir)
+	wantOwn(t, next, app(1), map[string]int64{hourly.ID: 8})
+}

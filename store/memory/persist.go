@@ -57,17 +57,9 @@ func (s *Store) Persist(dir string) (Restored, error) {
 	}
 	// The old files stay in use until the new ones have all.
 	old.halt()
-	err = j.rewrite()
-	if err == nil {
-		err = s.keys.use(j.keys, loaded)
-	}
-	if err != nil {
+	if err := s.move(old, j, loaded); err != nil {
 		old.resume()
-		loaded.mixed = true
-		if lost := s.keys.use(old.keys, loaded); lost != nil {
-			return found, errors.Join(err, lost, j.close()) // the new file has keys that no other has
-		}
-		return found, errors.Join(err, j.remove())
+		return found, err
 	}
 	s.journal = j
 	go j.run()
@@ -78,9 +70,44 @@ func (s *Store) Persist(dir string) (Restored, error) {
 	return found, nil
 }
 
+// move has all written to the new files. If that cannot be, what was found there is written
+// to the old ones, and only then are the new ones removed.
+func (s *Store) move(old, j *journal, loaded *keysLoading) error {
+	j.before = old.log
+	err := j.rewrite()
+	if err == nil {
+		err = s.keys.use(j.keys, loaded)
+	}
+	j.before = nil
+	if err == nil {
+		return nil
+	}
+	s.touchAll()
+	loaded.mixed = true
+	if lost := errors.Join(s.keys.use(old.keys, loaded), old.flush()); lost != nil {
+		return errors.Join(err, lost, j.close()) // the new files have what no other has
+	}
+	return errors.Join(err, j.remove())
+}
+
+// touchAll has all that there is written.
+func (s *Store) touchAll() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for _, e := range sh.ends {
+			sh.touch(e)
+		}
+		for e := range sh.own.limits {
+			sh.own.note(e)
+		}
+		sh.mu.Unlock()
+	}
+}
+
 // open takes a directory and what is in it.
 func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
-	d, err := appendlog.Lock(dir)
+	d, err := appendlog.LockOn(s.disk, dir)
 	if err != nil {
 		return nil, nil, Restored{}, err
 	}
@@ -104,16 +131,22 @@ func (s *Store) open(dir string) (*journal, *keysLoading, Restored, error) {
 	s.adopt(l, !s.restored)
 	s.restored = true
 	if err := s.claimFile(j, l); err != nil {
-		s.track(s.journal != nil)
+		if s.track(s.journal != nil); s.journal != nil {
+			s.touchAll()
+		}
 		return nil, nil, found, errors.Join(err, j.close())
 	}
 	return j, keys, found, nil
 }
 
 // claimFile marks a file of which all is taken in. One of which this process knows
-// better than the file what is in it is written anew.
+// better than the file what is in it is written anew: by move, where there is a directory
+// before, which is to be told of all changes meanwhile.
 func (s *Store) claimFile(j *journal, l *loading) error {
 	if l.known {
+		if s.journal != nil {
+			return nil
+		}
 		return j.rewrite()
 	}
 	if err := j.log.Append(s.mark); err != nil {
@@ -185,7 +218,7 @@ func (s *Store) unpersist() error {
 	}
 	s.journal = nil
 	j.halt()
-	err := j.flush()
+	err := errors.Join(j.flush(), s.keys.flush())
 	s.track(false)
 	return errors.Join(err, s.keys.use(nil, nil), j.close())
 }

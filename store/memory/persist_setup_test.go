@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog/crashtest"
 )
 
 // clock is one that is stepped by hand, while stores read it.
@@ -43,6 +44,18 @@ func persisted(t testing.TB, c *clock, dir string) (*Store, Restored) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s, found
+}
+
+// unsynced is persisted on a disk that syncs nothing, which is fast.
+func unsynced(t testing.TB, c *clock, dir string) *Store {
+	t.Helper()
+	s := c.store()
+	s.disk = crashtest.New()
+	if _, err := s.Persist(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 func mustSync(t testing.TB, s *Store) {

@@ -127,10 +127,12 @@ func (l *loading) unread(err error) {
 func (l *loading) live(c *ruleCounter) bool {
 	r := c.rule.Value()
 	// A window further ahead than the next was begun by a clock that was wrong. What
-	// was used counts for the current one, or it would stay for as long.
+	// was used counts for the current one, or it would stay for as long, and what was used
+	// in the one before it for the one before.
 	if c.Start > l.now+r.Window.Length().Milliseconds() {
-		c.Start, c.Prev = l.now, 0
-		if r.Window.Kind() != store.KindBucket {
+		if r.Window.Kind() == store.KindBucket {
+			c.Start, c.Prev = l.now, 0
+		} else {
 			c.Start, _ = r.Window.Span(l.now)
 		}
 	}

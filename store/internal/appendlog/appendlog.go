@@ -12,10 +12,8 @@ package appendlog
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 )
 
@@ -33,23 +31,14 @@ var (
 	ErrClosed = errors.New("log is closed")
 )
 
-// file is what a log needs of an *os.File.
-type file interface {
-	io.WriterAt
-	Sync() error
-	Close() error
-}
-
 // Log is a file of records. It is safe for use by many goroutines.
 type Log struct {
 	dir  *Dir
 	path string
-	// open opens a file for writing. Tests make it fail.
-	open func(path string, flag int) (file, error)
 
 	// syncing is held while the file is written. It is locked before mu.
 	syncing sync.Mutex
-	f       file // nil until it is needed, as after it was replaced
+	f       File // nil until it is needed, as after it was replaced
 	version byte
 	renamed bool // the directory has yet to be synced
 	closed  bool
@@ -100,7 +89,7 @@ func (l *Log) sync() error {
 		return nil
 	}
 	if l.f == nil {
-		f, err := l.open(l.path, os.O_RDWR)
+		f, err := l.dir.disk.Open(l.path, os.O_RDWR)
 		if err != nil {
 			return fmt.Errorf("opening log: %w", err)
 		}
@@ -142,7 +131,7 @@ func (l *Log) syncDir() error {
 	if !l.renamed {
 		return nil
 	}
-	if err := syncDir(l.dir.path); err != nil {
+	if err := l.dir.disk.SyncDir(l.dir.path); err != nil {
 		return fmt.Errorf("syncing directory: %w", err)
 	}
 	l.renamed = false
@@ -182,10 +171,10 @@ func (l *Log) Remove() error {
 	if err := l.close(); err != nil {
 		return err
 	}
-	if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.dir.disk.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing log: %w", err)
 	}
-	return syncDir(l.dir.path)
+	return l.dir.disk.SyncDir(l.dir.path)
 }
 
 func (l *Log) close() error {
@@ -199,12 +188,4 @@ func (l *Log) close() error {
 		return fmt.Errorf("closing log: %w", err)
 	}
 	return nil
-}
-
-func openFile(path string, flag int) (file, error) {
-	f, err := os.OpenFile(filepath.Clean(path), flag, 0o600)
-	if err != nil {
-		return nil, err // not f: a nil *os.File is no nil file
-	}
-	return f, nil
 }

@@ -19,12 +19,16 @@ const lockName = "lock"
 type Dir struct {
 	path string
 	lock *os.File
+	disk Disk
 }
 
 // Lock makes the directory if there is none, with its parents, and takes it for
 // this process. The system gives it back if the process dies. The error wraps
 // ErrLocked if another process has it, or this one by another Dir.
-func Lock(path string) (*Dir, error) {
+func Lock(path string) (*Dir, error) { return LockOn(System{}, path) }
+
+// LockOn is Lock where logs are to be written by way of another disk.
+func LockOn(disk Disk, path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("making directory: %w", err)
 	}
@@ -36,7 +40,7 @@ func Lock(path string) (*Dir, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("locking directory %q: %w", path, err)
 	}
-	return &Dir{path: path, lock: f}, nil
+	return &Dir{path: path, lock: f, disk: disk}, nil
 }
 
 // Path is where the directory is, as it was given.
@@ -74,8 +78,8 @@ func (d *Dir) Open(name string, version byte, visit func(record []byte) error) (
 // OpenSince is Open where records of versions since the oldest are good as they are. A
 // log of such a version is one of this version when it returns.
 func (d *Dir) OpenSince(name string, oldest, version byte, visit func(record []byte) error) (*Log, Recovery, error) {
-	l := &Log{dir: d, path: filepath.Join(d.path, name), version: version, open: openFile}
-	if err := os.Remove(l.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	l := &Log{dir: d, path: filepath.Join(d.path, name), version: version}
+	if err := d.disk.Remove(l.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, Recovery{}, fmt.Errorf("removing what is left of a rewrite: %w", err)
 	}
 	rec, found, err := l.replay(oldest, visit)
@@ -87,11 +91,27 @@ func (d *Dir) OpenSince(name string, oldest, version byte, visit func(record []b
 		err = l.create()
 	case found < version:
 		err = l.upgrade()
+	default:
+		err = l.confirm()
 	}
 	if err != nil {
 		return nil, rec, err
 	}
 	return l, rec, nil
+}
+
+// confirm makes what was found certain, before anybody builds on it: a process that was
+// killed may have written it, or put it in another's place, and not synced it any more.
+func (l *Log) confirm() error {
+	f, err := l.dir.disk.Open(l.path, os.O_RDWR)
+	if err != nil {
+		return fmt.Errorf("opening log: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("syncing log: %w", err)
+	}
+	l.renamed = true
+	return l.syncDir()
 }
 
 // temp is the file that a rewrite is written to.
@@ -187,9 +207,6 @@ func (l *Log) replay(oldest byte, visit func([]byte) error) (rec Recovery, found
 		if err := f.Truncate(l.size); err != nil {
 			return rec, 0, fmt.Errorf("cutting off the end of a log: %w", err)
 		}
-		if err := f.Sync(); err != nil {
-			return rec, 0, fmt.Errorf("syncing log: %w", err)
-		}
 	}
 	return rec, fileVersion, nil
 }
@@ -197,7 +214,7 @@ func (l *Log) replay(oldest byte, visit func([]byte) error) (rec Recovery, found
 // setAside renames a file that is no log, or is not known to be one any more.
 func (l *Log) setAside() (path string, err error) {
 	path = l.path + ".damaged"
-	if err := os.Rename(l.path, path); err != nil {
+	if err := l.dir.disk.Rename(l.path, path); err != nil {
 		return "", fmt.Errorf("setting a damaged log aside: %w", err)
 	}
 	return path, nil

@@ -101,32 +101,34 @@ func reopened(t testing.TB, dir string, data []byte) ([]string, Recovery) {
 
 // disk opens files that fail as the test says.
 type disk struct {
+	System
 	open, write, sync error
 	// room is how many bytes of a write that fails are written.
 	room int
 }
 
 func (k *disk) use(l *Log) {
-	l.open = func(path string, flag int) (file, error) {
-		if k.open != nil {
-			return nil, k.open
-		}
-		f, err := openFile(path, flag)
-		return &diskFile{f, k}, err
+	l.dir.disk, l.f = k, nil
+}
+
+func (k *disk) Open(path string, flag int) (File, error) {
+	if k.open != nil {
+		return nil, k.open
 	}
-	l.f = nil
+	f, err := k.System.Open(path, flag)
+	return &diskFile{f, k}, err
 }
 
 type diskFile struct {
-	file
+	File
 	k *disk
 }
 
 func (f *diskFile) WriteAt(b []byte, at int64) (int, error) {
 	if f.k.write == nil {
-		return f.file.WriteAt(b, at)
+		return f.File.WriteAt(b, at)
 	}
-	n, err := f.file.WriteAt(b[:min(f.k.room, len(b))], at)
+	n, err := f.File.WriteAt(b[:min(f.k.room, len(b))], at)
 	return n, errors.Join(f.k.write, err)
 }
 
@@ -134,5 +136,5 @@ func (f *diskFile) Sync() error {
 	if f.k.sync != nil {
 		return f.k.sync
 	}
-	return f.file.Sync()
+	return f.File.Sync()
 }

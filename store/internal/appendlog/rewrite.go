@@ -18,7 +18,7 @@ const (
 // are for one goroutine.
 type Rewrite struct {
 	l        *Log
-	f        file
+	f        File
 	size     int64 // what is written
 	unsynced int64
 	pending  []byte // guarded by the log's mu, for records are appended to both
@@ -39,7 +39,7 @@ func (l *Log) Rewrite() (*Rewrite, error) {
 	case l.rewrite != nil:
 		return nil, fmt.Errorf("rewriting %q: it is being rewritten", l.path)
 	}
-	f, err := l.open(l.temp(), os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	f, err := l.dir.disk.Open(l.temp(), os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, fmt.Errorf("making a log: %w", err)
 	}
@@ -119,7 +119,7 @@ func (w *Rewrite) Commit() error {
 	w.done = true
 	l.rewrite = nil
 	if err := w.finish(); err != nil {
-		_ = os.Remove(l.temp())
+		_ = l.dir.disk.Remove(l.temp())
 		return err
 	}
 	l.size, l.pending, l.renamed = w.size, nil, true
@@ -147,7 +147,7 @@ func (w *Rewrite) finish() error {
 			return fmt.Errorf("closing log: %w", err)
 		}
 	}
-	if err := os.Rename(l.temp(), l.path); err != nil {
+	if err := l.dir.disk.Rename(l.temp(), l.path); err != nil {
 		return fmt.Errorf("replacing log: %w", err)
 	}
 	return nil
@@ -162,7 +162,7 @@ func (w *Rewrite) Abort() error {
 	w.l.mu.Lock()
 	w.l.rewrite = nil
 	w.l.mu.Unlock()
-	if err := errors.Join(w.f.Close(), os.Remove(w.l.temp())); err != nil {
+	if err := errors.Join(w.f.Close(), w.l.dir.disk.Remove(w.l.temp())); err != nil {
 		return fmt.Errorf("removing what is left of a rewrite: %w", err)
 	}
 	return nil

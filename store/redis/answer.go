@@ -41,8 +41,8 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	case err == nil:
 		s.work.succeeded()
 		q.batch, q.failures, q.answered = nil, 0, time.Now()
-		s.settlePending(b)
 		s.complete(q, b, &r)
+		s.settlePending(b) // after what follows from it is pending
 	case untouched(err) && !b.doubt:
 		// The next would find the same, and so on without a pause.
 		q.batch = nil
@@ -104,6 +104,7 @@ func (s *Store) settlePending(b *batch) {
 // who wait are told; what must be settled waits on.
 func (s *Store) dissolve(q *queue, b *batch, err error) {
 	if b.frozen {
+		b.giveUp(err)
 		q.frozen = append([]*batch{b}, q.frozen...)
 		return
 	}
@@ -174,6 +175,11 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 	case passed:
 		s.overtaken(q, b, r.then)
 		return
+	case before:
+		if b.first() { // it is another's of the same number
+			s.overtaken(q, b, b.number)
+			return
+		}
 	case applied:
 		s.skew.Store(r.then - b.sent.UnixMilli())
 	}
@@ -194,6 +200,10 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 		s.decided(q, c, &r.calls[i])
 	}
 }
+
+// first tells whether the batch was sent once, and by nobody else. The server cannot know
+// it then. Where a clock was put back, numbers are those that a former process had.
+func (b *batch) first() bool { return b.tries-b.moved == 1 && !b.doubt && !b.frozen }
 
 // overtaken is for a batch after which the server has applied another of the same
 // replica or origin. Both send theirs in order.

@@ -68,16 +68,23 @@ func (sh *shard) list(w *worker) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, q := range sh.queues {
-		if q.batch == nil && q.has() || q.batch != nil && q.batch.doubt && !q.batch.flying {
+		if q.idles() {
 			w.list(q)
 		}
 	}
 }
 
+// idles tells whether something is pending of which nothing is under way.
+func (q *queue) idles() bool {
+	return q.batch == nil && q.has() || q.batch != nil && q.batch.doubt && !q.batch.flying
+}
+
 // Charge charges batches, which are of different entities, and returns an error for
 // each, which wraps store.ErrUnavailable; nil for those that are charged, now or
 // before. Whatever the error was, the same batch can be sent again, but none that is
-// to follow it before. All go in one round trip.
+// to follow it before. All go in one round trip. What calls of the entities took that were
+// given up is given back before, since they may be what is charged: whenever the process
+// dies, none of them is charged twice.
 func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 	errs := make([]error, len(batches))
 	if s.closed.Load() {
@@ -86,10 +93,14 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 		return errs
 	}
+	s.awaitUndone(ctx, batches, errs)
 	pipe := s.client.Pipeline()
 	parts := make([]chargePart, 0, len(batches))
 	for i := range batches {
 		b := &batches[i]
+		if errs[i] != nil {
+			continue
+		}
 		key := s.key(b.Entity)
 		for n, lines := 0, b.Lines; n == 0 || len(lines) > 0; n++ {
 			p := chargePart{batch: i, n: n, lines: lines[:min(len(lines), rulesMost)]}
@@ -100,7 +111,9 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 		s.forget(b.Entity)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	if len(parts) > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
 	for i := range parts {
 		p := &parts[i]
 		b := &batches[p.batch]
@@ -116,6 +129,52 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 	}
 	return errs
+}
+
+// awaitUndone returns when nothing is left to be given back of what calls took that were
+// given up. It waits for half the time of a call at most. Of entities of which there is
+// something still, the error is set.
+func (s *Store) awaitUndone(ctx context.Context, batches []store.Batch, errs []error) {
+	left := func(hurry bool) (n int) {
+		for i := range batches {
+			if errs[i] = nil; s.undoing(batches[i].Entity, hurry) {
+				errs[i] = errBusy
+				n++
+			}
+		}
+		return n
+	}
+	if left(true) == 0 {
+		return
+	}
+	s.work.resume()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for left(false) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// undoing tells whether something of an entity is to be given back, and may have a worker
+// see to it.
+func (s *Store) undoing(e store.Entity, hurry bool) bool {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	q := sh.queues[e]
+	if q == nil || !q.undoes() {
+		return false
+	}
+	if hurry && q.idles() {
+		s.work.list(q)
+	}
+	return true
 }
 
 // chargePart is as many lines of a batch as a script can take.

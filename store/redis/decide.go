@@ -31,7 +31,7 @@ func (s *Store) decided(q *queue, c *call, r *outcome) {
 		})
 		t := s.admit(q.entity, c, r)
 		if c.gone {
-			s.endTicket(q, t, nil)
+			s.endTicket(q, t, nil, true)
 			return
 		}
 		c.finish(&t.Ticket, nil)
@@ -93,10 +93,11 @@ func (r *outcome) fill(res *store.Result, k *store.Take, l *store.Line, i int) {
 	counter.Fill(res, &s, k.Rule, r.then)
 }
 
-// endTicket queues what a ticket's end changes. The shard is locked.
-func (s *Store) endTicket(q *queue, t *ticket, actual []int64) {
+// endTicket queues what a ticket's end changes; undo is set of a call that was given up.
+// The shard is locked.
+func (s *Store) endTicket(q *queue, t *ticket, actual []int64, undo bool) {
 	t.settled = true
-	o := &op{kind: settling, at: s.now()}
+	o := &op{kind: settling, at: s.now(), undo: undo}
 	holds := false
 	for i := range t.Lines {
 		l := &t.Lines[i]

@@ -34,6 +34,7 @@ type record struct {
 type recordOp struct {
 	At    int64        `json:"a"`
 	Undo  bool         `json:"z,omitempty"`
+	Call  bool         `json:"y,omitempty"` // it ends a call that was given up
 	Lines []recordLine `json:"l"`
 }
 
@@ -71,17 +72,35 @@ type recordRule struct {
 // time, and after Close. But it is for outages and ends: of each process that has
 // exported what was not sent before, the entities keep a field for forty days.
 func (s *Store) Export() [][]byte {
-	var out [][]byte
+	return s.export(func(*queue) bool { return true })
+}
+
+// Stuck is Export for while the server answers: of entities alone of which it has failed
+// to take something, or that have been exported before.
+func (s *Store) Stuck() [][]byte {
+	return s.export((*queue).stuck)
+}
+
+// stuck tells whether something is pending that others may have, or is not on its first
+// way.
+func (q *queue) stuck() bool {
+	return q.failures > 0 || len(q.frozen) > 0 || q.batch != nil && (q.batch.frozen || q.batch.doubt)
+}
+
+func (s *Store) export(of func(*queue) bool) (out [][]byte) {
 	for i := range s.shards {
-		out = s.shards[i].export(out, s)
+		out = s.shards[i].export(out, s, of)
 	}
 	return out
 }
 
-func (sh *shard) export(out [][]byte, s *Store) [][]byte {
+func (sh *shard) export(out [][]byte, s *Store, of func(*queue) bool) [][]byte {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, q := range sh.queues {
+		if !of(q) {
+			continue
+		}
 		s.freeze(q)
 		batches := q.frozen
 		if q.batch != nil {
@@ -91,6 +110,7 @@ func (sh *shard) export(out [][]byte, s *Store) [][]byte {
 			// Numbers and texts only, so that there can be no error.
 			if data, err := json.Marshal(b.record(q.entity)); err == nil && !b.empty() {
 				out = append(out, data)
+				b.frozen = true // or what it settles could be sent under another number, too
 			}
 		}
 	}
@@ -138,7 +158,7 @@ func (b *batch) record(e store.Entity) record {
 		if !o.lasts() {
 			continue
 		}
-		op := recordOp{At: o.at.UnixMilli(), Undo: o.kind == adjusting}
+		op := recordOp{At: o.at.UnixMilli(), Undo: o.kind == adjusting, Call: o.undo}
 		for i := range o.lines {
 			l := &o.lines[i]
 			op.Lines = append(op.Lines, recordLine{recorded(l.rule), l.used, pairs(l.back), pairs(l.release)})
@@ -210,7 +230,7 @@ func (s *Store) restore(r *record) error {
 		return fmt.Errorf("origin %q is not 16 hexadecimal digits", r.Origin)
 	}
 	for _, from := range r.Ops {
-		o := &op{kind: settling, at: time.UnixMilli(from.At)}
+		o := &op{kind: settling, at: time.UnixMilli(from.At), undo: from.Call}
 		if from.Undo {
 			o.kind, o.gone = adjusting, true
 		}

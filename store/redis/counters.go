@@ -142,7 +142,7 @@ func (s *Store) Settle(t *store.Ticket, actual []int64) {
 		return
 	}
 	q := s.queue(sh, k.Entity)
-	s.endTicket(q, k, actual, false)
+	s.endTicket(q, k, actual)
 	s.wake(q)
 }
 

@@ -34,7 +34,6 @@ type record struct {
 type recordOp struct {
 	At    int64        `json:"a"`
 	Undo  bool         `json:"z,omitempty"`
-	Call  bool         `json:"y,omitempty"` // it ends a call that was given up
 	Lines []recordLine `json:"l"`
 }
 
@@ -158,7 +157,7 @@ func (b *batch) record(e store.Entity) record {
 		if !o.lasts() {
 			continue
 		}
-		op := recordOp{At: o.at.UnixMilli(), Undo: o.kind == adjusting, Call: o.undo}
+		op := recordOp{At: o.at.UnixMilli(), Undo: o.kind == adjusting}
 		for i := range o.lines {
 			l := &o.lines[i]
 			op.Lines = append(op.Lines, recordLine{recorded(l.rule), l.used, pairs(l.back), pairs(l.release)})
@@ -230,7 +229,7 @@ func (s *Store) restore(r *record) error {
 		return fmt.Errorf("origin %q is not 16 hexadecimal digits", r.Origin)
 	}
 	for _, from := range r.Ops {
-		o := &op{kind: settling, at: time.UnixMilli(from.At), undo: from.Call}
+		o := &op{kind: settling, at: time.UnixMilli(from.At)}
 		if from.Undo {
 			o.kind, o.gone = adjusting, true
 		}
@@ -254,7 +253,7 @@ func (s *Store) restore(r *record) error {
 		}
 		b.calls = append(b.calls, c)
 	}
-	if len(b.ops) > opsMost || len(b.calls) > callsMost {
+	if len(b.ops) > opsMost+callsMost || len(b.calls) > callsMost {
 		return fmt.Errorf("%d changes and %d calls are too many", len(b.ops), len(b.calls))
 	}
 	e := store.Entity{Instance: r.Instance, Consumer: r.Consumer}

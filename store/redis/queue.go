@@ -50,8 +50,6 @@ type op struct {
 	// done is told of the outcome, if anybody waits for it.
 	done chan error
 	gone bool // nobody does any more
-	// undo is set where it gives back what a call took that was given up.
-	undo bool
 }
 
 // line is what is to be changed of one counter.
@@ -128,9 +126,7 @@ func (s *Store) queue(sh *shard, e store.Entity) *queue {
 // is locked.
 func (s *Store) push(q *queue, o *op) *op {
 	if o.kind == settling {
-		q.shard.changed(q.entity, func(id string) bool {
-			return slices.ContainsFunc(o.lines, func(l line) bool { return l.rule.ID == id })
-		})
+		q.shard.changed(q.entity, o.has)
 	} else {
 		delete(q.shard.refusals, q.entity)
 	}
@@ -159,7 +155,6 @@ func (q *queue) fold(o *op) *op {
 		for _, l := range o.lines {
 			to.add(l)
 		}
-		to.undo = to.undo || o.undo
 		return to
 	}
 	return nil
@@ -238,13 +233,11 @@ func (q *queue) late(since time.Time) error {
 // undoes tells whether something is to be given back, or may be, of what calls took that
 // were given up.
 func (q *queue) undoes() bool {
-	undo := func(o *op) bool { return o.undo }
-	return slices.ContainsFunc(q.ops, undo) || q.batch != nil && q.batch.undoes() || slices.ContainsFunc(q.frozen, (*batch).undoes)
+	return q.batch != nil && q.batch.undoes() || slices.ContainsFunc(q.frozen, (*batch).undoes)
 }
 
 func (b *batch) undoes() bool {
-	return slices.ContainsFunc(b.calls, func(c *call) bool { return c.gone && len(c.takes) > 0 }) ||
-		slices.ContainsFunc(b.ops, func(o *op) bool { return o.undo })
+	return b.undo() || slices.ContainsFunc(b.calls, func(c *call) bool { return c.gone && len(c.takes) > 0 })
 }
 
 // idle forgets the queue if nothing is pending.

@@ -26,15 +26,15 @@ func spotOf(e store.Entity, r *store.Rule, at int64) spot {
 // world is a server that keeps its word: each number is applied once, in the order of
 // its origin. What reaches it, and when, the test says.
 type world struct {
-	rt       *rapid.T
-	now      func() time.Time
-	weather  weather
-	refused  map[store.Entity]bool
-	used     map[spot]int64
-	seqs     map[string]int64
-	errands  []*errand      // by their numbers
-	takes    map[int]*taken // by the number of the errand that ends them
-	late     []func()       // what was sent while the server hung
+	rt      *rapid.T
+	now     func() time.Time
+	weather weather
+	refused map[store.Entity]bool
+	used    map[spot]int64
+	seqs    map[string]int64
+	errands []*errand      // by their numbers
+	takes   map[int]*taken // by the number of the errand that ends them
+	late    []func()       // what was sent while the server hung
 }
 
 type weather int

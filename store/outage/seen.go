@@ -102,7 +102,7 @@ func (c *counter) charge(r *store.Rule, amount, in, now int64) (here bool) {
 		return false
 	}
 	c.roll(r, now)
-	here = c.seeded // else the local counter is set to what is used
+	here = c.seeded                    // else the local counter is set to what is used
 	inside := in == now && c.at <= now // as mostly
 	if !inside && (c.kind == store.KindCalendar || c.kind == store.KindFixed) {
 		was, _ := r.Window.Span(in)

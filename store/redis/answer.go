@@ -209,18 +209,22 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 
 // giveBack queues what is to be given back of a batch, before all else, and under the
 // number that follows the batch's own. Whoever has restored the batch finds the same, and
-// may have sent it.
+// may have sent it. An odd number has none that follows it: the record of its batch is from
+// a version that kept none free.
 func (s *Store) giveBack(q *queue, b *batch, ops []*op) {
+	if b.origin != "" || b.number&1 == 1 {
+		for _, o := range ops {
+			s.push(q, o)
+		}
+		return
+	}
 	for _, o := range ops {
 		q.shard.changed(q.entity, o.has)
 	}
-	back := &batch{replica: b.replica, origin: b.origin, number: b.number | 1, ops: ops, frozen: b.frozen, restored: b.restored}
+	back := &batch{replica: b.replica, number: b.number | 1, ops: ops, undo: true, frozen: b.frozen, restored: b.restored}
 	q.frozen = append([]*batch{back}, q.frozen...)
 	s.pending.Add(int64(len(ops)))
 }
-
-// undo tells whether the batch is of what giveBack queues.
-func (b *batch) undo() bool { return b.origin == "" && b.number&1 == 1 }
 
 // has tells whether the op changes the counter of a rule.
 func (o *op) has(id string) bool {
@@ -235,7 +239,7 @@ func (b *batch) first() bool { return b.tries-b.moved == 1 && !b.doubt && !b.fro
 // replica or origin. Both send theirs in order.
 func (s *Store) overtaken(q *queue, b *batch, last int64) {
 	switch {
-	case b.origin != "", b.frozen && (b.undo() || last == b.number|1):
+	case b.origin != "", b.frozen && (b.undo || last == b.number|1):
 		// Whoever has it, too, has had it applied and gone on. Those who wait, if it is this
 		// process's own, are not told what came of it.
 		b.giveUp(errTimeout)

@@ -26,6 +26,7 @@ type record struct {
 	Replica  int          `json:"r"`
 	Origin   string       `json:"g,omitempty"` // instead of Replica
 	Number   int64        `json:"n"`
+	Undo     bool         `json:"z,omitempty"` // it is what giveBack queues
 	Ops      []recordOp   `json:"o,omitempty"`
 	Calls    []recordCall `json:"q,omitempty"`
 }
@@ -152,7 +153,7 @@ func (b *batch) empty() bool {
 func (o *op) lasts() bool { return o.kind == settling || o.kind == adjusting && o.gone }
 
 func (b *batch) record(e store.Entity) record {
-	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Origin: b.origin, Number: b.number}
+	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Origin: b.origin, Number: b.number, Undo: b.undo}
 	for _, o := range b.ops {
 		if !o.lasts() {
 			continue
@@ -221,7 +222,7 @@ func (s *Store) Restore(records [][]byte) error {
 }
 
 func (s *Store) restore(r *record) error {
-	b := &batch{replica: r.Replica, origin: r.Origin, number: r.Number, frozen: true, restored: true, doubt: true}
+	b := &batch{replica: r.Replica, origin: r.Origin, number: r.Number, undo: r.Undo, frozen: true, restored: true, doubt: true}
 	if r.Number <= 0 || r.Replica < 0 || r.Replica >= replicasMost {
 		return fmt.Errorf("number %d of replica %d cannot be", r.Number, r.Replica)
 	}

@@ -237,7 +237,7 @@ func (q *queue) undoes() bool {
 }
 
 func (b *batch) undoes() bool {
-	return b.undo() || slices.ContainsFunc(b.calls, func(c *call) bool { return c.gone && len(c.takes) > 0 })
+	return b.undo || slices.ContainsFunc(b.calls, func(c *call) bool { return c.gone && len(c.takes) > 0 })
 }
 
 // idle forgets the queue if nothing is pending.

@@ -71,7 +71,7 @@ func (rs *replicas) init(identity string) {
 }
 
 // next returns the next number of the sequence. It is even: the one after it is for what
-// is to be given back of the batch; see undone.
+// is to be given back of the batch; see giveBack.
 func (r *replica) next() int64 {
 	for {
 		last := r.last.Load()

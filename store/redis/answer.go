@@ -24,6 +24,7 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	sh := q.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	defer q.wake()
 	b.flying = false
 	var r reading
 	if err == nil {

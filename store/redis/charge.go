@@ -133,48 +133,62 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 
 // awaitUndone returns when nothing is left to be given back of what calls took that were
 // given up. It waits for half the time of a call at most. Of entities of which there is
-// something still, the error is set.
+// something still, the error is set: to them the server is as silent as to a call that
+// had no answer.
 func (s *Store) awaitUndone(ctx context.Context, batches []store.Batch, errs []error) {
-	left := func(hurry bool) (n int) {
-		for i := range batches {
-			if errs[i] = nil; s.undoing(batches[i].Entity, hurry) {
-				errs[i] = errBusy
-				n++
-			}
+	since, left := time.Now(), false
+	for i := range batches {
+		if s.undoing(batches[i].Entity, true) != nil {
+			left = true
 		}
-		return n
 	}
-	if left(true) == 0 {
+	if !left {
 		return
 	}
 	s.work.resume()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
 	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for left(false) > 0 {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for i := range batches {
+		errs[i] = s.undone(ctx, batches[i].Entity, since)
 	}
 }
 
-// undoing tells whether something of an entity is to be given back, and may have a worker
-// see to it.
-func (s *Store) undoing(e store.Entity, hurry bool) bool {
+// undone returns nil when nothing of an entity is to be given back, or an error if the
+// time that began at since is up before.
+func (s *Store) undone(ctx context.Context, e store.Entity, since time.Time) error {
+	for answered := s.undoing(e, false); answered != nil; answered = s.undoing(e, false) {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			sh := s.shard(e)
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+			if q := sh.queues[e]; q != nil && q.undoes() {
+				return q.late(since)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// undoing returns nil if nothing of an entity is to be given back, or else what is closed
+// at the next answer to a batch of it. It may have a worker see to it.
+func (s *Store) undoing(e store.Entity, hurry bool) <-chan struct{} {
 	sh := s.shard(e)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	q := sh.queues[e]
 	if q == nil || !q.undoes() {
-		return false
+		return nil
 	}
 	if hurry && q.idles() {
 		s.work.list(q)
 	}
-	return true
+	if q.next == nil {
+		q.next = make(chan struct{})
+	}
+	return q.next
 }
 
 // chargePart is as many lines of a batch as a script can take.

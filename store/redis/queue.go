@@ -28,6 +28,8 @@ type queue struct {
 	// failures is how many batches failed since one was answered, at answered.
 	failures int
 	answered time.Time
+	// next is closed when something has come of a batch, if anybody waits for that.
+	next chan struct{}
 }
 
 type kind uint8
@@ -238,6 +240,14 @@ func (q *queue) undoes() bool {
 
 func (b *batch) undoes() bool {
 	return b.undo || slices.ContainsFunc(b.calls, func(c *call) bool { return c.gone && len(c.takes) > 0 })
+}
+
+// wake tells those who wait for it that something has come of a batch.
+func (q *queue) wake() {
+	if q.next != nil {
+		close(q.next)
+		q.next = nil
+	}
 }
 
 // idle forgets the queue if nothing is pending.

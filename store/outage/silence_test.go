@@ -2,6 +2,7 @@ package outage
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,11 +36,12 @@ func TestCallsOfOneConsumerOpenTheCircuit(t *testing.T) {
 		name string
 		dir  bool
 		Policy
+		limit int64
 	}{
-		{"counted here", false, Local},
-		{"counted here and kept", true, Local},
-		{"admitted", false, Allow},
-		{"admitted and kept", true, Allow},
+		{"counted here", false, Local, 1 << 60},
+		{"counted here and kept", true, Local, 1 << 60},
+		{"admitted whatever the limit", false, Allow, 2},
+		{"admitted whatever the limit and kept", true, Allow, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -48,19 +50,24 @@ func TestCallsOfOneConsumerOpenTheCircuit(t *testing.T) {
 				o.Dir = t.TempDir()
 			}
 			c := before(t, server.Addr(), o)
+			goOn := sync.OnceFunc(server.Continue)
+			defer goOn()
 			const calls = 20
 			for i := range calls {
 				if i == 1 {
+					wait(t, "it to be settled", func() bool { return c.Pending() == 0 })
 					server.Stop()
 				}
-				if err := callOf(t, c, entity, 1); err != nil {
-					t.Errorf("call %d: %v", i, err)
+				k, _, err := reserve(c, false, hold(day, tt.limit, 1))
+				if err != nil || k == nil {
+					t.Fatalf("call %d: got %v, %v, want a ticket", i, k, err)
 				}
+				c.Settle(k, []int64{1})
 				if i == defaultFailures && !c.Away() {
 					t.Errorf("the circuit is closed after %d calls", i)
 				}
 			}
-			server.Continue()
+			goOn()
 			wait(t, "all to be handed over", func() bool { return !c.Away() && c.Pending() == 0 })
 			if n := used(t, c, day); n != calls {
 				t.Errorf("%d charged, want %d", n, calls)

@@ -160,14 +160,20 @@ func (s *Store) undone(ctx context.Context, e store.Entity, since time.Time) err
 		select {
 		case <-answered:
 		case <-ctx.Done():
-			sh := s.shard(e)
-			sh.mu.Lock()
-			defer sh.mu.Unlock()
-			if q := sh.queues[e]; q != nil && q.undoes() {
-				return q.late(since)
-			}
-			return nil
+			return s.stillUndoing(e, since)
 		}
+	}
+	return nil
+}
+
+// stillUndoing is the error of who has waited since then for what is to be given back of
+// an entity, nil if nothing is any more.
+func (s *Store) stillUndoing(e store.Entity, since time.Time) error {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if q := sh.queues[e]; q != nil && q.undoes() {
+		return q.late(since)
 	}
 	return nil
 }

@@ -139,15 +139,24 @@ func (c *Counters) run() {
 			if !c.isOpen.Load() {
 				c.nudge()
 			}
-		} else if batches := c.queue.next(chunk, c.apart.waits); len(batches) > 0 {
-			_, _ = c.ask(context.Background(), store.Entity{}, func() (*store.Ticket, error) {
-				return nil, c.send(context.Background(), batches)
-			})
+		} else {
+			c.handOver()
 		}
 		if open || c.queue.pending() > 0 {
 			timer.Reset(c.o.Probe)
 		}
 	}
+}
+
+// handOver sends a batch each of some entities while the circuit is closed.
+func (c *Counters) handOver() {
+	batches := c.queue.next(chunk, c.apart.waits)
+	if len(batches) == 0 {
+		return
+	}
+	_, _ = c.ask(context.Background(), store.Entity{}, func() (*store.Ticket, error) {
+		return nil, c.send(context.Background(), batches)
+	})
 }
 
 func (c *Counters) tell(open bool, opened time.Time) {
@@ -251,8 +260,8 @@ func (c *Counters) charge(ctx context.Context, batches []*batch) []error {
 	}
 	errs := c.remote.Charge(ctx, out)
 	for i, b := range batches {
-		if errs[i] == nil {
-			c.queue.remove(b)
+		if errs[i] == nil && c.queue.remove(b) {
+			c.seen.delivered(&b.Batch, c.now())
 		}
 	}
 	return errs

@@ -50,9 +50,9 @@ func (c *Counters) reserve(ctx context.Context, r *store.Reservation, results []
 }
 
 func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, results []store.Result) (*store.Ticket, error) {
-	behind := false
+	behind := false // before or after: what is pending meanwhile is in no answer for certain
 	inner, err := c.ask(ctx, r.Entity, func() (*store.Ticket, error) {
-		if !c.queue.has(r.Entity) {
+		if behind = c.behind(r.Entity); !behind {
 			return c.remote.Reserve(ctx, r, results)
 		}
 		// What it used during the outage counts first. Both together have the time of
@@ -62,11 +62,15 @@ func (c *Counters) reserveRemote(ctx context.Context, r *store.Reservation, resu
 		if err := c.deliverOf(bounded, r.Entity); err != nil {
 			return nil, err
 		}
-		behind = c.queue.has(r.Entity)
+		behind = c.behind(r.Entity)
 		return c.remote.Reserve(bounded, r, results)
 	})
-	if err == nil && !behind {
+	switch {
+	case err != nil:
+	case !behind && !c.behind(r.Entity):
 		c.seen.record(r, inner, results, c.now())
+	case inner != nil:
+		c.seen.taken(inner, c.now(), c.adjustHere(r.Entity))
 	}
 	return inner, err
 }
@@ -94,10 +98,7 @@ func (c *Counters) Settle(t *store.Ticket, actual []int64) {
 	defer c.outstanding.Add(-1)
 	if k.remote {
 		c.remote.Settle(k.inner, actual)
-		c.seen.settled(k.inner, actual, func(r *store.Rule, amount int64) {
-			r = c.spread.rule(r, c.replicas.Load())
-			_ = c.local.Adjust(context.Background(), k.Entity, store.Amount{Rule: r, Amount: amount}) // it never fails
-		})
+		c.seen.settled(k.inner, actual, c.now().UnixMilli(), c.adjustHere(k.Entity))
 		return
 	}
 	if k.inner != nil {
@@ -116,6 +117,14 @@ func (c *Counters) Settle(t *store.Ticket, actual []int64) {
 	}
 	c.owe(k.Entity, c.now(), more)
 	c.owe(k.Entity, k.at, back)
+}
+
+// adjustHere charges an entity's local counters.
+func (c *Counters) adjustHere(e store.Entity) func(*store.Rule, int64) {
+	return func(r *store.Rule, amount int64) {
+		r = c.spread.rule(r, c.replicas.Load())
+		_ = c.local.Adjust(context.Background(), e, store.Amount{Rule: r, Amount: amount}) // it never fails
+	}
 }
 
 // owe has the remote charged with what was used here.
@@ -236,7 +245,7 @@ func (c *Counters) Adjust(ctx context.Context, e store.Entity, amounts ...store.
 	c.Start()
 	_, err := c.ask(ctx, e, func() (*store.Ticket, error) { return nil, c.remote.Adjust(ctx, e, amounts...) })
 	if err == nil {
-		c.seen.adjusted(e, amounts)
+		c.seen.adjusted(e, amounts, c.adjustHere(e))
 	}
 	return err
 }

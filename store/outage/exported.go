@@ -13,7 +13,6 @@ import (
 type exported struct {
 	gen     uint64
 	written map[[sha256.Size]byte]struct{} // of the last generation
-	before  map[[sha256.Size]byte]struct{} // that were pending when it was looked last
 }
 
 func sums(records [][]byte) map[[sha256.Size]byte]struct{} {
@@ -22,20 +21,6 @@ func sums(records [][]byte) map[[sha256.Size]byte]struct{} {
 		m[sha256.Sum256(r)] = struct{}{}
 	}
 	return m
-}
-
-// lasting returns the records that were pending the last time, too. While the remote
-// answers others come and go.
-func (e *exported) lasting(records [][]byte) (some [][]byte) {
-	for _, r := range records {
-		sum := sha256.Sum256(r)
-		_, written := e.written[sum]
-		if _, before := e.before[sum]; written || before {
-			some = append(some, r)
-		}
-	}
-	e.before = sums(records)
-	return some
 }
 
 // changes writes the records, unless they are those that were written last.
@@ -63,7 +48,7 @@ func (e *exported) all(records [][]byte, write func([]byte) error) error {
 
 // generations reads what all has written.
 type generations struct {
-	last    uint64
+	most    uint64   // the highest number, of one that may have broken off
 	records [][]byte // of the last that is whole
 	open    map[uint64][][]byte
 }
@@ -73,6 +58,7 @@ func (g *generations) read(kind byte, data []byte) error {
 	if n <= 0 || kind == kindWhole && n != len(data) {
 		return errRecord
 	}
+	g.most = max(g.most, gen)
 	if kind == kindRemote {
 		if g.open == nil {
 			g.open = make(map[uint64][][]byte)
@@ -80,6 +66,6 @@ func (g *generations) read(kind byte, data []byte) error {
 		g.open[gen] = append(g.open[gen], append([]byte(nil), data[n:]...))
 		return nil
 	}
-	g.last, g.records, g.open = gen, g.open[gen], nil
+	g.records, g.open = g.open[gen], nil
 	return nil
 }

@@ -164,6 +164,8 @@ func (f *fake) Pending() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.pe
 
 func (f *fake) Export() [][]byte { f.mu.Lock(); defer f.mu.Unlock(); return f.pending }
 
+func (f *fake) Stuck() [][]byte { return f.Export() }
+
 func (f *fake) Restore(records [][]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,8 +1,8 @@
 package outage
 
 import (
+	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,8 +48,8 @@ type journal struct {
 
 	seen  *seen // nil in tests
 	now   func() time.Time
-	known bool  // the file has what the remote told before the outage
-	count int64 // bytes of that
+	known bool  // each sight says whether the file has it
+	count int64 // bytes of those that it has
 
 	remote   [][]byte // what a former process left: of the remote's
 	batches  []store.Batch
@@ -87,6 +87,7 @@ func (j *journal) open(now time.Time) (err error) {
 	}
 	var order []id
 	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
+	taken := make(map[id]bool)
 	sights := make(map[store.Entity]sighted)
 	var left generations
 	var bad []error
@@ -101,6 +102,11 @@ func (j *journal) open(now time.Time) (err error) {
 			err = left.read(record[0], record[1:])
 		case record[0] == kindBatch:
 			b, err = readBatch(record[1:], rules)
+		case record[0] == kindTaken:
+			var k id
+			if k.origin, k.seq, err = readTaken(record[1:]); err == nil {
+				taken[k] = true
+			}
 		case record[0] == kindSight:
 			if g, err = readSight(record[1:]); err == nil {
 				g.own = sights[g.entity].own
@@ -128,14 +134,14 @@ func (j *journal) open(now time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	j.remote, j.exported = left.records, exported{gen: left.last, written: sums(left.records)}
+	j.remote, j.exported = left.records, exported{gen: left.most, written: sums(left.records)}
 	if len(bad) > 0 {
 		j.damage = errors.Join(j.damage, j.setAside(len(bad), bad[0]))
 	}
 	// The remote takes those of an origin in their order only.
 	slices.SortStableFunc(order, func(a, b id) int { return cmp.Compare(a.seq, b.seq) })
 	for _, k := range order {
-		if b := found[k]; now.Sub(b.At) < Horizon {
+		if b := found[k]; !taken[k] && now.Sub(b.At) < Horizon {
 			j.queue.restore(b)
 			j.batches = append(j.batches, b)
 		}
@@ -198,53 +204,75 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 	} else if j.closed.IsZero() {
 		j.closed = now
 	}
-	if !open && !j.written && n == 0 {
-		j.queue.watch(false)
-		return nil
-	}
-	j.queue.watch(true)
-	if j.log.Unsynced() > 0 { // the last time failed: no more until that is done
+	idle := !open && !j.written && n == 0
+	j.queue.watch(!idle)
+	if !idle && j.log.Unsynced() > 0 { // the last time failed: no more until that is done
 		if err := j.log.Sync(); err != nil {
 			return err
 		}
 	}
+	// A call that the remote may have admitted, and that was counted here, is pending at
+	// the remote to be given back. So what is pending there is looked up after, and
+	// written before: the file never has the one without the other.
+	var owed [][]byte
+	_ = j.queue.changes(func(record []byte) error { owed = append(owed, bytes.Clone(record)); return nil })
 	remote := export()
-	if !open {
-		remote = j.exported.lasting(remote)
+	if idle && len(remote) == 0 {
+		return nil
 	}
 	if !open && n == 0 && len(remote) == 0 && now.Sub(j.closed) >= settleFor {
 		j.queue.watch(false)
 		return j.empty()
 	}
-	if !open {
-		j.known, j.count = false, 0
-	} else if !j.known {
-		if err := j.keepSights(j.log.Append); err != nil {
-			return err
-		}
+	err := errors.Join(j.keepSights(open, false, j.log.Append), j.exported.changes(remote, j.log.Append))
+	for _, record := range owed {
+		err = errors.Join(err, j.log.Append(record))
 	}
-	err := errors.Join(j.exported.changes(remote, j.log.Append), j.queue.changes(j.log.Append))
+	if err != nil {
+		j.known = false
+		j.queue.watch(false) // all is to be written again
+		j.queue.watch(true)
+	}
 	live += j.count
 	for _, r := range remote {
 		live += int64(len(r))
 	}
 	if size := j.log.Size(); size > small && size > 2*live || size > j.most {
-		return errors.Join(err, j.rewrite(remote))
+		return errors.Join(err, j.rewrite(open, remote))
 	}
 	return errors.Join(err, j.sync())
 }
 
 // keepSights writes what the remote last told, for a process that starts in the same
-// outage. Of more than there is room for, some are left out.
-func (j *journal) keepSights(write func([]byte) error) error {
+// outage: what the file does not have, or all if it is a new one. While the circuit is
+// closed that is of entities with charges that are pending, which may be set apart. Of
+// more than there is room for, some are left out.
+func (j *journal) keepSights(open, anew bool, write func([]byte) error) error {
 	if j.seen == nil {
 		return nil
 	}
-	j.known, j.count = true, 0
-	return j.seen.all(j.now(), j.most/4, func(record []byte) error {
-		j.count += int64(len(record))
+	if anew || !j.known {
+		j.seen.unwritten()
+		j.known, j.count = true, 0
+	}
+	put := func(record []byte, again bool) error {
+		if n := int64(len(record)); !again {
+			if j.count+n > j.most/4 {
+				return nil
+			}
+			j.count += n
+		}
 		return write(record)
-	})
+	}
+	if open {
+		return j.seen.all(j.now(), put)
+	}
+	for _, e := range j.queue.entities() {
+		if err := j.seen.one(e, j.now(), put); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (j *journal) sync() error {
@@ -256,22 +284,26 @@ func (j *journal) sync() error {
 }
 
 // rewrite puts what is pending in the place of all that was written.
-func (j *journal) rewrite(remote [][]byte) error {
+func (j *journal) rewrite(open bool, remote [][]byte) error {
 	w, err := j.log.Rewrite()
 	if err != nil {
 		return err
 	}
-	if j.known {
-		err = j.keepSights(w.Append)
-	}
+	err = j.keepSights(open, true, w.Append)
 	if len(remote) > 0 {
 		err = errors.Join(err, j.exported.all(remote, w.Append))
 	}
 	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
-		return errors.Join(err, w.Abort())
+		err = errors.Join(err, w.Abort())
+	} else {
+		err = w.Commit()
+	}
+	if err != nil {
+		j.known = false // the old one is in use still, or the new one is not certain
+		return err
 	}
 	j.written = true
-	return w.Commit()
+	return nil
 }
 
 // empty is after all is handed over.
@@ -283,7 +315,7 @@ func (j *journal) empty() error {
 	if err := w.Commit(); err != nil {
 		return err
 	}
-	j.written, j.exported = false, exported{}
+	j.written, j.known, j.exported = false, false, exported{}
 	return nil
 }
 
@@ -294,117 +326,12 @@ func (j *journal) close(open bool, remote [][]byte) error {
 		return nil
 	}
 	var err error
-	j.known = open
 	if n, _, _ := j.queue.state(); n == 0 && len(remote) == 0 && !open {
 		if j.written {
 			err = j.empty()
 		}
 	} else {
-		err = j.rewrite(remote)
+		err = j.rewrite(open, remote)
 	}
 	return errors.Join(err, j.log.Close(), j.dir.Close())
-}
-
-// takeDirectory takes it for this process. A process that is ending may have it still.
-func (c *Counters) takeDirectory() (*journal, error) {
-	j, err := openJournal(c.o.Dir, c.o.JournalCap, c.queue, c.now())
-	if j != nil {
-		j.seen, j.now = c.seen, c.now
-	}
-	return j, err
-}
-
-// useJournal takes up what a former process has left to charge. The remote is there.
-func (c *Counters) useJournal(j *journal) error {
-	if j == nil {
-		return nil
-	}
-	c.journal.Store(j)
-	if j.damage != nil && c.o.OnError != nil { // told once, so never held back
-		c.o.OnError(j.damage)
-	}
-	j.damage = nil
-	c.takeUp(j.sights, j.batches)
-	j.sights, j.batches = nil, nil
-	if len(j.remote) == 0 {
-		return nil
-	}
-	if err := c.remote.Restore(j.remote); err != nil {
-		return fmt.Errorf("restoring settlements: %w", err)
-	}
-	j.remote = nil
-	return nil
-}
-
-// takeOver is for counters that close and have nowhere to keep what the remote has not
-// taken: those that had the directory may have closed since. It returns nil if they have
-// not, and otherwise the records of the remote that the file is to have.
-func (c *Counters) takeOver(rest [][]byte) (*journal, [][]byte) {
-	for deadline := time.Now().Add(takeOverMost); ; time.Sleep(takeOverMost / 20) {
-		j, err := c.takeDirectory()
-		if j != nil {
-			c.takeUp(j.sights, j.batches)
-			rest = append(j.remote, rest...)
-			j.remote = nil
-			return j, rest
-		}
-		if !errors.Is(err, appendlog.ErrLocked) || time.Now().After(deadline) {
-			return nil, rest
-		}
-	}
-}
-
-// keepJournal writes the file until the counters are closed.
-func (c *Counters) keepJournal() {
-	tick := time.NewTicker(c.o.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-c.stop:
-			return
-		case <-tick.C:
-		}
-		c.noteJournal(c.tendJournal())
-	}
-}
-
-func (c *Counters) tendJournal() error {
-	j := c.journal.Load()
-	if j == nil {
-		j, err := c.takeDirectory()
-		if err != nil {
-			return err
-		}
-		c.nudge() // there may be something to deliver
-		return c.useJournal(j)
-	}
-	away := c.Away() || c.stuck()
-	err := errors.Join(j.keepIdentity(c.remote.Identity()), j.write(away, c.remote.Export, c.now()))
-	if err != nil {
-		return fmt.Errorf("writing charges: %w", err)
-	}
-	return nil
-}
-
-// stuck tells whether what calls have used waits for a remote that does not answer. The
-// circuit opens for calls that fail; of one that has ended when the remote goes away,
-// and no other that follows, only this finds out.
-func (c *Counters) stuck() bool {
-	if c.remote.Pending() == 0 {
-		return false
-	}
-	_, err := c.ask(context.Background(), store.Entity{}, func() (*store.Ticket, error) {
-		return nil, c.ping(context.Background())
-	})
-	return err != nil
-}
-
-// noteJournal remembers what is wrong with the files, and tells of it.
-func (c *Counters) noteJournal(err error) {
-	c.mu.Lock()
-	c.journalErr = err
-	c.mu.Unlock()
-	if err != nil {
-		c.report(err)
-	}
 }

@@ -3,7 +3,10 @@ package outage
 import (
 	"context"
 	"encoding/binary"
+	"iter"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
@@ -19,6 +22,8 @@ type ledger struct {
 	// origins are those whose batches are counted in local.
 	mu      sync.Mutex
 	origins map[string]struct{}
+	// queues are those of all counters, and of closed ones whose file none has read yet.
+	queues atomic.Pointer[[]*queue]
 }
 
 func newLedger(o *Options) *ledger {
@@ -26,6 +31,32 @@ func newLedger(o *Options) *ledger {
 		seen: newSeen(), local: memory.New(memory.Options{MaxEntities: o.MaxEntities, Now: o.Now}),
 		origins: make(map[string]struct{}),
 	}
+}
+
+// join adds a queue. With it go those that were closed, if the file is read.
+func (l *ledger) join(q *queue, read bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	queues := []*queue{q}
+	if all := l.queues.Load(); all != nil {
+		for _, o := range *all {
+			if o != q && (!read || !o.isClosed()) {
+				queues = append(queues, o)
+			}
+		}
+	}
+	l.queues.Store(&queues)
+}
+
+// behind tells whether what was used of an entity has yet to reach the remote, whichever
+// counters it is pending in.
+func (l *ledger) behind(e store.Entity) bool {
+	for _, q := range *l.queues.Load() {
+		if q.has(e) {
+			return true
+		}
+	}
+	return false
 }
 
 // counts notes that what is of the origin is counted, and tells whether it was.
@@ -55,26 +86,34 @@ func (c *Counters) takeUp(sights []sighted, batches []store.Batch) {
 	}
 }
 
-// countHere charges a batch to the local counters. Of what was used a while ago, a
-// window that slides and a bucket have the less the longer it is ago.
+// countsStill is how much counts of what was used at an instant. Of what was used a while
+// ago, a window that slides and a bucket have the less the longer it is ago.
+func countsStill(a store.Amount, at, now time.Time) int64 {
+	age := max(0, now.Sub(at))
+	switch w := a.Rule.Window; w.Kind() {
+	case store.KindNone:
+		return 0
+	case store.KindRolling, store.KindBucket:
+		if age >= w.Length() {
+			return 0
+		}
+		return int64(float64(a.Amount) * float64(w.Length()-age) / float64(w.Length()))
+	default:
+		was, _ := w.Span(at.UnixMilli())
+		if is, _ := w.Span(now.UnixMilli()); is != was {
+			return 0
+		}
+		return a.Amount
+	}
+}
+
+// countHere charges a batch to the local counters.
 func (c *Counters) countHere(b *store.Batch) {
 	now := c.now()
-	age := max(0, now.Sub(b.At))
 	for _, a := range b.Lines {
-		w, amount := a.Rule.Window, a.Amount
-		switch w.Kind() {
-		case store.KindNone:
+		amount := countsStill(a, b.At, now)
+		if amount == 0 {
 			continue
-		case store.KindRolling, store.KindBucket:
-			if age >= w.Length() {
-				continue
-			}
-			amount = int64(float64(amount) * float64(w.Length()-age) / float64(w.Length()))
-		default:
-			was, _ := w.Span(b.At.UnixMilli())
-			if is, _ := w.Span(now.UnixMilli()); is != was {
-				continue
-			}
 		}
 		rule := c.spread.rule(a.Rule, max(1, c.replicas.Load()))
 		sh := c.seen.shard(b.Entity)
@@ -93,26 +132,22 @@ type sighted struct {
 	sight
 }
 
-// all gives the records of what counts still to write, up to about so many bytes.
-func (s *seen) all(now time.Time, most int64, write func(record []byte) error) error {
+// all gives the records to write of sights that the file does not have as they are. again
+// is set where it has had them.
+func (s *seen) all(now time.Time, write func(record []byte, again bool) error) error {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		var records [][]byte
-		for e, g := range sh.young {
-			records = g.record(g.recordOwn(records, e), e, now.UnixMilli())
-		}
-		for e, g := range sh.old {
-			if sh.young[e] == nil {
-				records = g.record(g.recordOwn(records, e), e, now.UnixMilli())
-			}
+		var again []bool
+		for e, g := range sh.each() {
+			old := g.file == fileOld
+			more := g.records(e, now.UnixMilli())
+			records, again = append(records, more...), append(again, slices.Repeat([]bool{old}, len(more))...)
 		}
 		sh.mu.Unlock()
-		for _, r := range records {
-			if most -= int64(len(r)); most < 0 {
-				return nil
-			}
-			if err := write(r); err != nil {
+		for i, r := range records {
+			if err := write(r, again[i]); err != nil {
 				return err
 			}
 		}
@@ -120,23 +155,91 @@ func (s *seen) all(now time.Time, most int64, write func(record []byte) error) e
 	return nil
 }
 
-// record appends the sight's record, unless nothing of it counts.
+// one is all of one entity.
+func (s *seen) one(e store.Entity, now time.Time, write func(record []byte, again bool) error) error {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	g := sh.find(e)
+	if g == nil {
+		sh.mu.Unlock()
+		return nil
+	}
+	again := g.file == fileOld
+	records := g.records(e, now.UnixMilli())
+	sh.mu.Unlock()
+	for _, r := range records {
+		if err := write(r, again); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unwritten notes that the file has nothing.
+func (s *seen) unwritten() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for _, g := range sh.each() {
+			g.file = fileNone
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// each is all of a shard. The lock is held.
+func (sh *seenShard) each() iter.Seq2[store.Entity, *sight] {
+	return func(yield func(store.Entity, *sight) bool) {
+		for e, g := range sh.young {
+			if !yield(e, g) {
+				return
+			}
+		}
+		for e, g := range sh.old {
+			if sh.young[e] == nil && !yield(e, g) {
+				return
+			}
+		}
+	}
+}
+
+// records are what the file is to have of the sight, none if it has that. What says
+// nothing is left out, unless the file says something else.
+func (g *sight) records(e store.Entity, now int64) (records [][]byte) {
+	if g.file == fileIs {
+		return nil
+	}
+	records = g.record(g.recordOwn(nil, e), e, now)
+	if len(records) > 0 {
+		g.file = fileIs
+	}
+	return records
+}
+
+// untold is a bit of a counter's kind in a record.
+const untold = 0x80
+
+// record appends the sight's record.
 func (g *sight) record(records [][]byte, e store.Entity, now int64) [][]byte {
 	b := []byte{kindSight}
 	b = appendString(appendString(b, e.Instance), e.Consumer)
 	empty := true
 	for i := range g.counters {
 		c := &g.counters[i]
-		if c.left(now) == 0 && c.holds(now) == 0 && now >= c.reset {
+		if c.silent(now) && now >= c.reset {
 			continue
 		}
 		empty = false
-		b = append(appendString(b, c.id), byte(c.kind))
-		for _, n := range [...]int64{c.used, c.held, c.at, c.reset, c.lapse} {
+		kind := byte(c.kind)
+		if c.untold {
+			kind |= untold
+		}
+		b = append(appendString(b, c.id), kind)
+		for _, n := range [...]int64{c.used, c.mine, c.held, c.at, c.reset, c.lapse} {
 			b = binary.AppendVarint(b, n)
 		}
 	}
-	if empty {
+	if empty && g.file != fileOld {
 		return records
 	}
 	return append(records, b)
@@ -147,8 +250,10 @@ func readSight(data []byte) (g sighted, err error) {
 	d := decoder{b: data}
 	g.entity = store.Entity{Instance: d.string(), Consumer: d.string()}
 	for len(d.b) > 0 && !d.bad {
-		c := counter{id: d.string(), kind: store.Kind(d.byte())}
-		for _, n := range [...]*int64{&c.used, &c.held, &c.at, &c.reset, &c.lapse} {
+		c := counter{id: d.string()}
+		kind := d.byte()
+		c.kind, c.untold = store.Kind(kind&^untold), kind&untold != 0
+		for _, n := range [...]*int64{&c.used, &c.mine, &c.held, &c.at, &c.reset, &c.lapse} {
 			*n = d.varint()
 		}
 		if c.kind > store.KindBucket || c.reset < c.at && c.kind != store.KindNone {

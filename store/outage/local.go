@@ -126,7 +126,7 @@ func (c *Counters) parts(parts []part, r *store.Reservation, replicas int64, now
 		var before, held int64
 		if s := g.counter(k.Rule, i); s != nil {
 			c.plant(r.Entity, p.rule, s, now)
-			p.known = s.kind == store.KindNone || now.UnixMilli() < s.reset
+			p.known = s.kind == store.KindNone || !s.untold && now.UnixMilli() < s.reset
 			before = s.left(now.UnixMilli())
 			if !k.IgnoreHeld {
 				held = s.holds(now.UnixMilli())
@@ -152,7 +152,8 @@ func (c *Counters) plant(e store.Entity, r *store.Rule, s *counter, now time.Tim
 	}
 	ctx, results := context.Background(), [1]store.Result{}
 	_ = c.local.Read(ctx, e, []*store.Rule{r}, results[:]) // neither fails
-	if d := s.left(now.UnixMilli()) - results[0].Used; d != 0 {
+	used := addUp(s.left(now.UnixMilli()), s.leftOf(s.mine, now.UnixMilli()))
+	if d := used - results[0].Used; d != 0 {
 		_ = c.local.Adjust(ctx, e, store.Amount{Rule: r, Amount: d})
 	}
 }

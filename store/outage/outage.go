@@ -199,19 +199,25 @@ func (c *Counters) Timeout() time.Duration { return c.o.Timeout }
 // directory that cannot be used is reported to OnError.
 func (c *Counters) Start() {
 	c.once.Do(func() {
-		c.queue = newQueue(c.o.JournalCap / 2)
-		c.counts(c.queue.origin)
-		c.guests.most, c.guests.pending = cmp.Or(c.o.MaxEntities, memory.DefaultMaxEntities), c.queue.has
-		c.breaker = c.newBreaker()
-		j, err := c.takeDirectory()
-		c.remote = c.open(j.identity())
-		c.noteJournal(errors.Join(err, c.useJournal(j)))
-		c.opened.Store(true)
+		c.begin()
 		c.done.Go(c.run)
 		if c.o.Dir != "" {
 			c.done.Go(c.keepJournal)
 		}
 	})
+}
+
+// begin is Start without what goes on in the background.
+func (c *Counters) begin() {
+	c.queue = newQueue(c.o.JournalCap / 2)
+	c.counts(c.queue.origin)
+	c.join(c.queue, false)
+	c.guests.most, c.guests.pending = cmp.Or(c.o.MaxEntities, memory.DefaultMaxEntities), c.queue.has
+	c.breaker = c.newBreaker()
+	j, err := c.takeDirectory()
+	c.remote = c.open(j.identity())
+	c.noteJournal(errors.Join(err, c.useJournal(j)))
+	c.opened.Store(true)
 }
 
 // Remote is the store behind, which is opened if it was not.

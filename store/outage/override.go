@@ -64,6 +64,7 @@ func (g *sight) told(rule string, res *store.Result) {
 }
 
 func (g *sight) override(rule string, limit *int64) {
+	g.touch()
 	switch {
 	case limit == nil:
 		if delete(g.own, rule); len(g.own) == 0 {
@@ -128,9 +129,9 @@ func mark(own map[string]int64, r *store.Reservation, results []store.Result) {
 	}
 }
 
-// recordOwn appends the record of an entity's limits, if it has any.
+// recordOwn appends the record of an entity's limits, if it has any, or had in the file.
 func (g *sight) recordOwn(records [][]byte, e store.Entity) [][]byte {
-	if len(g.own) == 0 {
+	if len(g.own) == 0 && g.file != fileOld {
 		return records
 	}
 	b := appendString(appendString([]byte{kindOwn}, e.Instance), e.Consumer)
@@ -150,8 +151,11 @@ func readOwn(data []byte) (e store.Entity, own map[string]int64, err error) {
 		own[rule] = limit
 		d.bad = d.bad || limit < 0
 	}
-	if d.bad || len(own) == 0 {
+	if d.bad {
 		return e, nil, errRecord
+	}
+	if len(own) == 0 {
+		return e, nil, nil
 	}
 	return e, own, nil
 }

@@ -30,6 +30,8 @@ type queue struct {
 	// changed batches have not been written as they are now. It is nil while nothing
 	// is written to a file.
 	changed map[*batch]struct{}
+	// taken are those that have been written and that the remote has taken since.
+	taken []*batch
 }
 
 // lane is the batches of an entity, in the order in which they are sent.
@@ -41,6 +43,8 @@ type batch struct {
 	// sent is set once it may have reached the remote: then it stays as it is.
 	sent bool
 	size int64
+	// written is set once a file has it.
+	written bool
 }
 
 func newQueue(most int64) *queue {
@@ -158,7 +162,7 @@ func (q *queue) restore(b store.Batch) {
 		l = new(lane)
 		q.lanes[b.Entity] = l
 	}
-	k := &batch{Batch: b, sent: true}
+	k := &batch{Batch: b, sent: true, written: true}
 	l.batches = append(l.batches, k)
 	q.n++
 	q.measure(k)
@@ -208,13 +212,13 @@ func (q *queue) next(n int, skip func(store.Entity) bool) []*batch {
 	return batches
 }
 
-// remove drops a batch that the remote has taken. It may have been dropped before.
-func (q *queue) remove(b *batch) {
+// remove drops a batch that the remote has taken. It returns false if it was dropped before.
+func (q *queue) remove(b *batch) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lanes[b.Entity]
 	if l == nil || l.batches[0] != b {
-		return
+		return false
 	}
 	l.batches[0] = nil
 	l.batches = l.batches[1:]
@@ -224,9 +228,13 @@ func (q *queue) remove(b *batch) {
 	q.n--
 	q.size -= b.size
 	delete(q.changed, b)
+	if q.changed != nil && b.written {
+		q.taken = append(q.taken, b)
+	}
 	if q.n == 0 {
 		q.full = false
 	}
+	return true
 }
 
 // pending is how many batches there are.
@@ -248,7 +256,7 @@ func (q *queue) watch(on bool) {
 	defer q.mu.Unlock()
 	switch {
 	case !on:
-		q.changed = nil
+		q.changed, q.taken = nil, nil
 	case q.changed == nil:
 		q.changed = make(map[*batch]struct{})
 		for _, l := range q.lanes {
@@ -260,22 +268,38 @@ func (q *queue) watch(on bool) {
 }
 
 // changes gives the records of batches that have changed to write, and forgets that
-// they have. The earlier ones are first, so that a file that breaks off has no batch
-// without those before it. Calls are kept waiting for a few of them only.
+// they have, and then of those that were taken. The earlier ones are first, so that a file
+// that breaks off has no batch without those before it. Calls are kept waiting for a few of
+// them only.
 func (q *queue) changes(write func(record []byte) error) error {
 	q.mu.Lock()
 	batches := slices.SortedFunc(maps.Keys(q.changed), func(a, b *batch) int { return cmp.Compare(a.Seq, b.Seq) })
 	clear(q.changed)
+	taken := q.taken
+	q.taken = nil
 	q.mu.Unlock()
 	err := q.encode(batches, write)
+	for _, b := range taken {
+		if err == nil {
+			err = write(b.recordTaken(nil))
+		}
+	}
 	if err != nil {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, b := range batches {
 			q.note(b)
 		}
+		q.taken = append(taken, q.taken...)
 	}
 	return err
+}
+
+// entities are those that something is pending of.
+func (q *queue) entities() []store.Entity {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Collect(maps.Keys(q.lanes))
 }
 
 // all gives the records of all batches to write.
@@ -296,6 +320,7 @@ func (q *queue) encode(batches []*batch, write func(record []byte) error) error 
 		q.mu.Lock()
 		for _, b := range some {
 			record = b.record(record[:0])
+			b.written = true
 			if err := write(record); err != nil {
 				q.mu.Unlock()
 				return err
@@ -311,6 +336,12 @@ func (q *queue) note(b *batch) {
 	if q.changed != nil {
 		q.changed[b] = struct{}{}
 	}
+}
+
+func (q *queue) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
 }
 
 // close refuses further charges.

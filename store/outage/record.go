@@ -14,19 +14,21 @@ import (
 //
 //	batch   origin, seq, instance, consumer, at (Unix ms), lines, and of each line
 //	        rule id, kind, unit, zone, length (ms), refill, amount
+//	taken   origin and seq of a batch that the remote has taken
 //	remote  a generation, and a record of the remote's own
 //	whole   the generation that is whole
-//	sight   instance, consumer, and of each counter rule id, kind, and used, held, at,
-//	        reset, lapse, as the remote last told them
+//	sight   instance, consumer, and of each counter rule id, kind, and used, mine, held,
+//	        at, reset, lapse, as the remote last told them
 //	own     instance, consumer, and of each limit of its own rule id and limit
 //
 // A later record of a batch takes the place of those before, and so does a generation
 // of the remote's that is whole.
 const (
 	kindBatch  = 'b'
+	kindTaken  = 't'
 	kindRemote = 'r'
 	kindWhole  = 'w'
-	kindSight  = 's'
+	kindSight  = 'c'
 	kindOwn    = 'o'
 
 	recordVersion = 1
@@ -60,6 +62,21 @@ func (k *batch) record(b []byte) []byte {
 		b = binary.AppendVarint(b, a.Amount)
 	}
 	return b
+}
+
+// recordTaken appends the record that the batch was taken to b.
+func (k *batch) recordTaken(b []byte) []byte {
+	return binary.AppendVarint(appendString(append(b, kindTaken), k.Origin), k.Seq)
+}
+
+// readTaken reads what recordTaken wrote, without its kind.
+func readTaken(data []byte) (origin string, seq int64, err error) {
+	d := decoder{b: data}
+	origin, seq = d.string(), d.varint()
+	if d.bad || len(d.b) > 0 {
+		return "", 0, errRecord
+	}
+	return origin, seq, nil
 }
 
 // length is about how long the record is, a little more rather than less.

@@ -42,6 +42,10 @@ type Remote interface {
 	// to send it meanwhile. It may be called after Close.
 	Export() [][]byte
 
+	// Stuck is Export for while the server answers: of entities alone of which it has
+	// failed to take something.
+	Stuck() [][]byte
+
 	// Restore takes back what another process has exported, before anything else.
 	Restore(records [][]byte) error
 

@@ -32,6 +32,23 @@ type seenShard struct {
 type sight struct {
 	counters []counter
 	own      map[string]int64 // by the IDs of rules; nil for none
+	file     filed
+}
+
+// filed says what the file has of a sight.
+type filed uint8
+
+const (
+	fileNone filed = iota
+	fileOld        // as it was
+	fileIs         // as it is
+)
+
+// touch notes that the sight is another now. The lock is held.
+func (g *sight) touch() {
+	if g.file == fileIs {
+		g.file = fileOld
+	}
 }
 
 // counter is the last state of one. Instants are Unix milliseconds.
@@ -39,24 +56,34 @@ type counter struct {
 	id         string
 	kind       store.Kind
 	used, held int64 // of all replicas
+	mine       int64 // what was counted here, and charged at the remote since it told used
 	own        int64 // of held, that of calls of this replica's which have not ended
 	at, reset  int64 // when it was so, and when nothing that was used counts any more
 	lapse      int64 // when what others held has been settled, or has lapsed
-	// seeded is set once used has been put into the local counter.
+	// seeded is set once used and mine have been put into the local counter.
 	seeded bool
+	// untold is set where the remote has not told anything: used is of this process alone.
+	untold bool
 }
 
 // left is how much of what was used counts still. How a window that slides loses it is
 // not known, but that it is gone at its reset.
-func (c *counter) left(now int64) int64 {
+func (c *counter) left(now int64) int64 { return c.leftOf(c.used, now) }
+
+func (c *counter) leftOf(used, now int64) int64 {
 	switch {
 	case c.kind == store.KindNone || now >= c.reset:
 		return 0
 	case c.kind == store.KindCalendar || c.kind == store.KindFixed || now <= c.at:
-		return c.used
+		return used
 	default:
-		return int64(float64(c.used) * float64(c.reset-now) / float64(c.reset-c.at))
+		return int64(float64(used) * float64(c.reset-now) / float64(c.reset-c.at))
 	}
+}
+
+// silent tells whether the counter says nothing any more.
+func (c *counter) silent(now int64) bool {
+	return c.left(now) == 0 && c.leftOf(c.mine, now) == 0 && c.holds(now) == 0
 }
 
 // holds is how much is held still. Others renew theirs at the remote when that can be
@@ -66,6 +93,28 @@ func (c *counter) holds(now int64) int64 {
 		return max(c.own, c.held)
 	}
 	return c.own
+}
+
+// charge adds what was used in the window that an instant is in, and tells whether the
+// local counter, which is of the window now, is to have it too.
+func (c *counter) charge(r *store.Rule, amount, in, now int64) (here bool) {
+	if c.kind == store.KindNone {
+		return false
+	}
+	c.roll(r, now)
+	here = c.seeded                    // else the local counter is set to what is used
+	inside := in == now && c.at <= now // as mostly
+	if !inside && (c.kind == store.KindCalendar || c.kind == store.KindFixed) {
+		was, _ := r.Window.Span(in)
+		if seen, _ := r.Window.Span(c.at); seen != was {
+			amount = 0
+		}
+		// The current one is asked for last, since it is kept.
+		is, _ := r.Window.Span(now)
+		here = here && is == was
+	}
+	c.used = addUp(c.used, amount)
+	return here
 }
 
 func newSeen() *seen { return &seen{seed: maphash.MakeSeed()} }
@@ -130,6 +179,7 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 		g = &sight{counters: make([]counter, 0, len(r.Takes))}
 		sh.enter(r.Entity, g)
 	}
+	g.touch()
 	for i := range r.Takes {
 		rule, res := r.Takes[i].Rule, &results[i]
 		g.told(rule.ID, res)
@@ -157,41 +207,122 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 func (g *sight) grow(now int64) {
 	if len(g.counters) == cap(g.counters) {
 		g.counters = slices.DeleteFunc(g.counters, func(c counter) bool {
-			return !c.seeded && c.left(now) == 0 && c.holds(now) == 0
+			return !c.seeded && c.silent(now)
 		})
 	}
 	g.counters = append(g.counters, counter{})
 }
 
 // settled brings it up to what a call of the remote's used in the end.
-func (s *seen) settled(t *store.Ticket, actual []int64, adjust func(r *store.Rule, amount int64)) {
+func (s *seen) settled(t *store.Ticket, actual []int64, now int64, adjust func(r *store.Rule, amount int64)) {
 	sh := s.shard(t.Entity)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	g := sh.find(t.Entity)
+	if g == nil {
+		return
+	}
+	g.touch()
 	for i := range t.Lines {
 		l := &t.Lines[i]
 		c := g.counter(l.Rule, i)
 		if c == nil {
 			continue
 		}
-		used := amountAt(actual, i) - l.Charged
-		c.used, c.held, c.own = addUp(c.used, used), max(0, c.held-l.Held), max(0, c.own-l.Held)
-		if c.seeded && c.kind != store.KindNone {
+		c.held, c.own = max(0, c.held-l.Held), max(0, c.own-l.Held)
+		used, in := amountAt(actual, i)-l.Charged, now
+		if used < 0 && (c.kind == store.KindCalendar || c.kind == store.KindFixed) {
+			in = l.ChargedIn
+		}
+		if used != 0 && c.charge(l.Rule, used, in, now) {
 			adjust(l.Rule, used)
 		}
 	}
 }
 
+// taken notes what a call was charged and holds that the remote has admitted before all
+// that is pending was charged there, so that its answer says too little.
+func (s *seen) taken(t *store.Ticket, at time.Time, adjust func(r *store.Rule, amount int64)) {
+	sh := s.shard(t.Entity)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	g := sh.find(t.Entity)
+	if g == nil {
+		g = new(sight)
+		sh.enter(t.Entity, g)
+	}
+	g.touch()
+	now := at.UnixMilli()
+	for i := range t.Lines {
+		l := &t.Lines[i]
+		c := g.known(l.Rule, i, at)
+		c.held, c.own = addUp(c.held, l.Held), addUp(c.own, l.Held)
+		if c.charge(l.Rule, l.Charged, now, now) {
+			adjust(l.Rule, l.Charged)
+		}
+	}
+}
+
+// delivered notes that the remote has taken a batch of what was counted here.
+func (s *seen) delivered(b *store.Batch, now time.Time) {
+	sh := s.shard(b.Entity)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	g := sh.find(b.Entity)
+	if g == nil {
+		g = new(sight)
+		sh.enter(b.Entity, g)
+	}
+	g.touch()
+	for i, a := range b.Lines {
+		if amount := countsStill(a, b.At, now); amount != 0 {
+			c := g.known(a.Rule, i, now)
+			c.mine = addUp(c.mine, amount)
+		}
+	}
+}
+
+// known returns the counter of a rule, or makes one of what is used here alone.
+func (g *sight) known(r *store.Rule, guess int, now time.Time) *counter {
+	c := g.counter(r, guess)
+	if c == nil {
+		g.grow(now.UnixMilli())
+		c = &g.counters[len(g.counters)-1]
+		*c = counter{id: r.ID, kind: r.Window.Kind(), seeded: true, untold: true}
+	}
+	c.roll(r, now.UnixMilli())
+	return c
+}
+
+// roll begins a window that the remote has told nothing of, where the last one is over.
+// The local counter has what is used in it.
+func (c *counter) roll(r *store.Rule, now int64) {
+	if c.kind == store.KindNone || now < c.reset {
+		return
+	}
+	var res store.Result
+	setWindow(r, &res, time.UnixMilli(now))
+	c.used, c.mine, c.at, c.reset = 0, 0, now, res.ResetAt.UnixMilli()
+	c.seeded, c.untold = true, true
+}
+
 // adjusted brings it up to what was charged or granted by hand.
-func (s *seen) adjusted(e store.Entity, amounts []store.Amount) {
+func (s *seen) adjusted(e store.Entity, amounts []store.Amount, adjust func(r *store.Rule, amount int64)) {
 	sh := s.shard(e)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	g := sh.find(e)
+	if g == nil {
+		return
+	}
+	g.touch()
 	for i, a := range amounts {
-		if c := g.counter(a.Rule, i); c != nil {
-			c.used, c.seeded = addUp(c.used, a.Amount), false
+		c := g.counter(a.Rule, i)
+		if c == nil {
+			continue
+		}
+		if c.used = addUp(c.used, a.Amount); c.seeded { // with what is pending, which stays
+			adjust(a.Rule, a.Amount)
 		}
 	}
 }
@@ -202,8 +333,10 @@ func (s *seen) cleared(e store.Entity) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if g := sh.find(e); g != nil {
+		g.touch()
 		for i := range g.counters {
-			g.counters[i].used, g.counters[i].seeded = 0, false
+			c := &g.counters[i]
+			c.used, c.mine, c.seeded = 0, 0, false
 		}
 	}
 }

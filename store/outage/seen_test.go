@@ -31,7 +31,7 @@ func TestCountersThatSayNothingAreNotRemembered(t *testing.T) {
 	for i := range 5000 {
 		told(fmt.Sprint("refused-", i), store.Result{ResetAt: now.Add(time.Hour)}, 0)
 		id := fmt.Sprint("given-back-", i)
-		s.settled(told(id, store.Result{Held: 1, ResetAt: now.Add(time.Hour)}, 1), nil, nil)
+		s.settled(told(id, store.Result{Held: 1, ResetAt: now.Add(time.Hour)}, 1), nil, 0, nil)
 		now = now.Add(100 * time.Millisecond)
 	}
 	held := told("held", store.Result{Held: 3, ResetAt: now.Add(time.Hour)}, 3)

@@ -24,6 +24,7 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	sh := q.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	defer q.wake()
 	b.flying = false
 	var r reading
 	if err == nil {
@@ -41,8 +42,8 @@ func (s *Store) answer(q *queue, b *batch, reply string, err error) *batch {
 	case err == nil:
 		s.work.succeeded()
 		q.batch, q.failures, q.answered = nil, 0, time.Now()
-		s.settlePending(b)
 		s.complete(q, b, &r)
+		s.settlePending(b) // after what follows from it is pending
 	case untouched(err) && !b.doubt:
 		// The next would find the same, and so on without a pause.
 		q.batch = nil
@@ -104,6 +105,7 @@ func (s *Store) settlePending(b *batch) {
 // who wait are told; what must be settled waits on.
 func (s *Store) dissolve(q *queue, b *batch, err error) {
 	if b.frozen {
+		b.giveUp(err)
 		q.frozen = append([]*batch{b}, q.frozen...)
 		return
 	}
@@ -174,16 +176,22 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 	case passed:
 		s.overtaken(q, b, r.then)
 		return
+	case before:
+		if b.first() { // it is another's of the same number
+			s.overtaken(q, b, b.number)
+			return
+		}
 	case applied:
 		s.skew.Store(r.then - b.sent.UnixMilli())
 	}
+	var undo []*op
 	for _, o := range b.ops {
 		switch o.kind {
 		case renewing:
 			o.renewed(s.deadline(r.then, o.lease))
 		case adjusting:
 			if o.gone {
-				s.undo(q, o)
+				undo = append(undo, o.undone())
 			}
 		default:
 		}
@@ -191,18 +199,56 @@ func (s *Store) complete(q *queue, b *batch, r *reading) {
 	}
 	for i, c := range b.calls {
 		r.calls[i].edits = b.edits
-		s.decided(q, c, &r.calls[i])
+		if o := s.decided(q, c, &r.calls[i]); o != nil {
+			undo = append(undo, o)
+		}
+	}
+	if len(undo) > 0 {
+		s.giveBack(q, b, undo)
 	}
 }
+
+// giveBack queues what is to be given back of a batch, before all else, and under the
+// number that follows the batch's own. Whoever has restored the batch finds the same, and
+// may have sent it. An odd number has none that follows it: the record of its batch is from
+// a version that kept none free.
+func (s *Store) giveBack(q *queue, b *batch, ops []*op) {
+	if b.origin != "" || b.number&1 == 1 {
+		for _, o := range ops {
+			s.push(q, o)
+		}
+		return
+	}
+	for _, o := range ops {
+		q.shard.changed(q.entity, o.has)
+	}
+	back := &batch{replica: b.replica, number: b.number | 1, ops: ops, undo: true, frozen: b.frozen, restored: b.restored}
+	q.frozen = append([]*batch{back}, q.frozen...)
+	s.pending.Add(int64(len(ops)))
+}
+
+// has tells whether the op changes the counter of a rule.
+func (o *op) has(id string) bool {
+	return slices.ContainsFunc(o.lines, func(l line) bool { return l.rule.ID == id })
+}
+
+// first tells whether the batch was sent once, and by nobody else. The server cannot know
+// it then. Where a clock was put back, numbers are those that a former process had.
+func (b *batch) first() bool { return b.tries-b.moved == 1 && !b.doubt && !b.frozen }
 
 // overtaken is for a batch after which the server has applied another of the same
 // replica or origin. Both send theirs in order.
 func (s *Store) overtaken(q *queue, b *batch, last int64) {
 	switch {
-	case b.origin != "": // whoever restored it has gone on
+	case b.origin != "", b.frozen && (b.undo || last == b.number|1):
+		// Whoever has it, too, has had it applied and gone on. Those who wait, if it is this
+		// process's own, are not told what came of it.
+		b.giveUp(errTimeout)
 	case b.restored:
 		// So has its process, or it is another's number since.
-		s.report(errOvertaken)
+		if r := s.replicas.current.Load(); r == nil || r.number != b.replica || !r.kept {
+			s.report(errOvertaken)
+		}
 	default:
 		// Two have the same number, since one was away for longer than its lease. What
 		// was sent once more may be charged twice then, rather than never.
@@ -248,11 +294,11 @@ func (o *op) renewed(deadline int64) {
 	}
 }
 
-// undo takes an adjustment back that whoever asked for it was told had failed.
-func (s *Store) undo(q *queue, o *op) {
+// undone takes an adjustment back that whoever asked for it was told had failed.
+func (o *op) undone() *op {
 	undone := &op{kind: settling, at: o.at}
 	for _, l := range o.lines {
 		undone.lines = append(undone.lines, line{rule: l.rule, used: counter.Sub(0, l.used)})
 	}
-	s.push(q, undone)
+	return undone
 }

@@ -281,8 +281,9 @@ if ARGV[5] ~= '' and not values[1] then
 end
 
 -- Counters of rules that are in no config any more, and replicas that have not
--- been heard of for forty days, are looked for once in a while.
-if (fresh or not values[1]) and number % 16 == 0 and call('HLEN', key) > 64 then
+-- been heard of for forty days, are looked for once in a while: at one in sixteen of
+-- the numbers, which are even.
+if (fresh or not values[1]) and number % 32 == 0 and call('HLEN', key) > 64 then
   local all = call('HGETALL', key)
   local touched = {}
   for i = 1, #fields do touched[fields[i]] = true end

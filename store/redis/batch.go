@@ -43,6 +43,7 @@ type batch struct {
 	// frozen is set where others may send it, too, so that it stays as it is;
 	// restored where it is another's.
 	frozen, restored bool
+	undo             bool // it is what giveBack queues
 }
 
 // build takes what is to be sent next into a batch, which becomes the queue's. The

@@ -68,16 +68,23 @@ func (sh *shard) list(w *worker) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, q := range sh.queues {
-		if q.batch == nil && q.has() || q.batch != nil && q.batch.doubt && !q.batch.flying {
+		if q.idles() {
 			w.list(q)
 		}
 	}
 }
 
+// idles tells whether something is pending of which nothing is under way.
+func (q *queue) idles() bool {
+	return q.batch == nil && q.has() || q.batch != nil && q.batch.doubt && !q.batch.flying
+}
+
 // Charge charges batches, which are of different entities, and returns an error for
 // each, which wraps store.ErrUnavailable; nil for those that are charged, now or
 // before. Whatever the error was, the same batch can be sent again, but none that is
-// to follow it before. All go in one round trip.
+// to follow it before. All go in one round trip. What calls of the entities took that were
+// given up is given back before, since they may be what is charged: whenever the process
+// dies, none of them is charged twice.
 func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 	errs := make([]error, len(batches))
 	if s.closed.Load() {
@@ -86,10 +93,14 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 		return errs
 	}
+	s.awaitUndone(ctx, batches, errs)
 	pipe := s.client.Pipeline()
 	parts := make([]chargePart, 0, len(batches))
 	for i := range batches {
 		b := &batches[i]
+		if errs[i] != nil {
+			continue
+		}
 		key := s.key(b.Entity)
 		for n, lines := 0, b.Lines; n == 0 || len(lines) > 0; n++ {
 			p := chargePart{batch: i, n: n, lines: lines[:min(len(lines), rulesMost)]}
@@ -100,7 +111,9 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 		s.forget(b.Entity)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	if len(parts) > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
 	for i := range parts {
 		p := &parts[i]
 		b := &batches[p.batch]
@@ -116,6 +129,72 @@ func (s *Store) Charge(ctx context.Context, batches []store.Batch) []error {
 		}
 	}
 	return errs
+}
+
+// awaitUndone returns when nothing is left to be given back of what calls took that were
+// given up. It waits for half the time of a call at most. Of entities of which there is
+// something still, the error is set: to them the server is as silent as to a call that
+// had no answer.
+func (s *Store) awaitUndone(ctx context.Context, batches []store.Batch, errs []error) {
+	since, left := time.Now(), false
+	for i := range batches {
+		if s.undoing(batches[i].Entity, true) != nil {
+			left = true
+		}
+	}
+	if !left {
+		return
+	}
+	s.work.resume()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
+	defer cancel()
+	for i := range batches {
+		errs[i] = s.undone(ctx, batches[i].Entity, since)
+	}
+}
+
+// undone returns nil when nothing of an entity is to be given back, or an error if the
+// time that began at since is up before.
+func (s *Store) undone(ctx context.Context, e store.Entity, since time.Time) error {
+	for answered := s.undoing(e, false); answered != nil; answered = s.undoing(e, false) {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return s.stillUndoing(e, since)
+		}
+	}
+	return nil
+}
+
+// stillUndoing is the error of who has waited since then for what is to be given back of
+// an entity, nil if nothing is any more.
+func (s *Store) stillUndoing(e store.Entity, since time.Time) error {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if q := sh.queues[e]; q != nil && q.undoes() {
+		return q.late(since)
+	}
+	return nil
+}
+
+// undoing returns nil if nothing of an entity is to be given back, or else what is closed
+// at the next answer to a batch of it. It may have a worker see to it.
+func (s *Store) undoing(e store.Entity, hurry bool) <-chan struct{} {
+	sh := s.shard(e)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	q := sh.queues[e]
+	if q == nil || !q.undoes() {
+		return nil
+	}
+	if hurry && q.idles() {
+		s.work.list(q)
+	}
+	if q.next == nil {
+		q.next = make(chan struct{})
+	}
+	return q.next
 }
 
 // chargePart is as many lines of a batch as a script can take.

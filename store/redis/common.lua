@@ -101,7 +101,7 @@ for i = 1, rules do
     else
       s = fmt('%d %d %d %d%s', start, was, prev, lives, holds)
     end
-    if not value and number % 16 == 0 then return whole(now, values, ARGV) end
+    if not value and number % 32 == 0 then return whole(now, values, ARGV) end
     if last > ends then ends = last end
     lasts = lasts + 2
     set[lasts - 1], set[lasts] = ARGV[5 + i], s

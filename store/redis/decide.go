@@ -10,7 +10,8 @@ import (
 )
 
 // decided tells a caller what the script has decided.
-func (s *Store) decided(q *queue, c *call, r *outcome) {
+// It returns what is to be given back of a call that was given up.
+func (s *Store) decided(q *queue, c *call, r *outcome) (undo *op) {
 	admitted := strings.HasPrefix(r.verdict, "1")
 	switch {
 	case !admitted && c.gone:
@@ -31,11 +32,11 @@ func (s *Store) decided(q *queue, c *call, r *outcome) {
 		})
 		t := s.admit(q.entity, c, r)
 		if c.gone {
-			s.endTicket(q, t, nil)
-			return
+			return s.ended(t, nil)
 		}
 		c.finish(&t.Ticket, nil)
 	}
+	return nil
 }
 
 // admit makes the ticket of a call, and its results if anybody waits for them.
@@ -95,9 +96,20 @@ func (r *outcome) fill(res *store.Result, k *store.Take, l *store.Line, i int) {
 
 // endTicket queues what a ticket's end changes. The shard is locked.
 func (s *Store) endTicket(q *queue, t *ticket, actual []int64) {
+	o := s.ended(t, actual)
+	if o == nil {
+		return
+	}
+	o = s.push(q, o)
+	if t.holds() {
+		t.settle = o
+	}
+}
+
+// ended is what a ticket's end changes, nil for nothing. The shard is locked.
+func (s *Store) ended(t *ticket, actual []int64) *op {
 	t.settled = true
 	o := &op{kind: settling, at: s.now()}
-	holds := false
 	for i := range t.Lines {
 		l := &t.Lines[i]
 		var n int64
@@ -113,17 +125,13 @@ func (s *Store) endTicket(q *queue, t *ticket, actual []int64) {
 		}
 		if l.Held > 0 {
 			change.release = []amount{{t.deadline, l.Held}}
-			holds = true
 		}
 		if l.Held > 0 || n != l.Charged {
 			o.lines = append(o.lines, change)
 		}
 	}
 	if len(o.lines) == 0 {
-		return
+		return nil
 	}
-	o = s.push(q, o)
-	if holds {
-		t.settle = o
-	}
+	return o
 }

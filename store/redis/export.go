@@ -26,6 +26,7 @@ type record struct {
 	Replica  int          `json:"r"`
 	Origin   string       `json:"g,omitempty"` // instead of Replica
 	Number   int64        `json:"n"`
+	Undo     bool         `json:"z,omitempty"` // it is what giveBack queues
 	Ops      []recordOp   `json:"o,omitempty"`
 	Calls    []recordCall `json:"q,omitempty"`
 }
@@ -71,17 +72,35 @@ type recordRule struct {
 // time, and after Close. But it is for outages and ends: of each process that has
 // exported what was not sent before, the entities keep a field for forty days.
 func (s *Store) Export() [][]byte {
-	var out [][]byte
+	return s.export(func(*queue) bool { return true })
+}
+
+// Stuck is Export for while the server answers: of entities alone of which it has failed
+// to take something, or that have been exported before.
+func (s *Store) Stuck() [][]byte {
+	return s.export((*queue).stuck)
+}
+
+// stuck tells whether something is pending that others may have, or is not on its first
+// way.
+func (q *queue) stuck() bool {
+	return q.failures > 0 || len(q.frozen) > 0 || q.batch != nil && (q.batch.frozen || q.batch.doubt)
+}
+
+func (s *Store) export(of func(*queue) bool) (out [][]byte) {
 	for i := range s.shards {
-		out = s.shards[i].export(out, s)
+		out = s.shards[i].export(out, s, of)
 	}
 	return out
 }
 
-func (sh *shard) export(out [][]byte, s *Store) [][]byte {
+func (sh *shard) export(out [][]byte, s *Store, of func(*queue) bool) [][]byte {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, q := range sh.queues {
+		if !of(q) {
+			continue
+		}
 		s.freeze(q)
 		batches := q.frozen
 		if q.batch != nil {
@@ -91,6 +110,7 @@ func (sh *shard) export(out [][]byte, s *Store) [][]byte {
 			// Numbers and texts only, so that there can be no error.
 			if data, err := json.Marshal(b.record(q.entity)); err == nil && !b.empty() {
 				out = append(out, data)
+				b.frozen = true // or what it settles could be sent under another number, too
 			}
 		}
 	}
@@ -133,7 +153,7 @@ func (b *batch) empty() bool {
 func (o *op) lasts() bool { return o.kind == settling || o.kind == adjusting && o.gone }
 
 func (b *batch) record(e store.Entity) record {
-	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Origin: b.origin, Number: b.number}
+	r := record{Instance: e.Instance, Consumer: e.Consumer, Replica: b.replica, Origin: b.origin, Number: b.number, Undo: b.undo}
 	for _, o := range b.ops {
 		if !o.lasts() {
 			continue
@@ -202,7 +222,7 @@ func (s *Store) Restore(records [][]byte) error {
 }
 
 func (s *Store) restore(r *record) error {
-	b := &batch{replica: r.Replica, origin: r.Origin, number: r.Number, frozen: true, restored: true, doubt: true}
+	b := &batch{replica: r.Replica, origin: r.Origin, number: r.Number, undo: r.Undo, frozen: true, restored: true, doubt: true}
 	if r.Number <= 0 || r.Replica < 0 || r.Replica >= replicasMost {
 		return fmt.Errorf("number %d of replica %d cannot be", r.Number, r.Replica)
 	}
@@ -234,7 +254,7 @@ func (s *Store) restore(r *record) error {
 		}
 		b.calls = append(b.calls, c)
 	}
-	if len(b.ops) > opsMost || len(b.calls) > callsMost {
+	if len(b.ops) > opsMost+callsMost || len(b.calls) > callsMost {
 		return fmt.Errorf("%d changes and %d calls are too many", len(b.ops), len(b.calls))
 	}
 	e := store.Entity{Instance: r.Instance, Consumer: r.Consumer}

@@ -131,7 +131,7 @@ func TestRecordsThatCannotBeAreLeftOut(t *testing.T) {
 		strings.Replace(good, `"k":"f"`, `"k":"q"`, 1), strings.Replace(good, `1000`, `1`, 1),
 		strings.Replace(good, `"k":"f"`, `"k":"c","u":"day","z":"Nowhere/There"`, 1),
 		strings.Replace(good, `"k":"f"`, `"k":"c","u":"fortnight","z":"UTC"`, 1),
-		`{"n":1,"o":[` + strings.Repeat(`{},`, opsMost) + `{}]}`,
+		`{"n":1,"o":[` + strings.Repeat(`{},`, opsMost+callsMost) + `{}]}`,
 	} {
 		if err := s.Restore([][]byte{[]byte(bad)}); err == nil {
 			t.Errorf("%s is taken", bad)

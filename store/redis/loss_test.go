@@ -263,6 +263,16 @@ func TestRequestsThatComeAfterTheirRepetitionAreNotApplied(t *testing.T) {
 	}
 }
 
+// ended tells whether a channel is closed.
+func ended(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 func TestServersThatDieAndComeBackLoseNothing(t *testing.T) {
 	server := redistest.Start(t, redistest.Persistent())
 	s := open(t, Options{Addresses: []string{server.Addr()}, Timeout: 200 * time.Millisecond})
@@ -275,7 +285,7 @@ func TestServersThatDieAndComeBackLoseNothing(t *testing.T) {
 	}()
 	for range 2 {
 		before := ledgers[0].used.Load()
-		for end := time.Now().Add(30 * time.Second); ledgers[0].used.Load() == before && time.Now().Before(end); {
+		for end := time.Now().Add(30 * time.Second); ledgers[0].used.Load() == before && time.Now().Before(end) && !ended(done); {
 			time.Sleep(time.Millisecond)
 		}
 		server.Restart()

@@ -28,6 +28,8 @@ type queue struct {
 	// failures is how many batches failed since one was answered, at answered.
 	failures int
 	answered time.Time
+	// next is closed when something has come of a batch, if anybody waits for that.
+	next chan struct{}
 }
 
 type kind uint8
@@ -126,9 +128,7 @@ func (s *Store) queue(sh *shard, e store.Entity) *queue {
 // is locked.
 func (s *Store) push(q *queue, o *op) *op {
 	if o.kind == settling {
-		q.shard.changed(q.entity, func(id string) bool {
-			return slices.ContainsFunc(o.lines, func(l line) bool { return l.rule.ID == id })
-		})
+		q.shard.changed(q.entity, o.has)
 	} else {
 		delete(q.shard.refusals, q.entity)
 	}
@@ -230,6 +230,24 @@ func (q *queue) late(since time.Time) error {
 		return errBusy
 	}
 	return errTimeout
+}
+
+// undoes tells whether something is to be given back, or may be, of what calls took that
+// were given up.
+func (q *queue) undoes() bool {
+	return q.batch != nil && q.batch.undoes() || slices.ContainsFunc(q.frozen, (*batch).undoes)
+}
+
+func (b *batch) undoes() bool {
+	return b.undo || slices.ContainsFunc(b.calls, func(c *call) bool { return c.gone && len(c.takes) > 0 })
+}
+
+// wake tells those who wait for it that something has come of a batch.
+func (q *queue) wake() {
+	if q.next != nil {
+		close(q.next)
+		q.next = nil
+	}
 }
 
 // idle forgets the queue if nothing is pending.

@@ -52,6 +52,7 @@ type replicas struct {
 // above those of whoever had the number before.
 type replica struct {
 	number int
+	kept   bool // it was this replica's already when it was claimed
 	base   int64
 	at     time.Time // when the server's clock was at base
 	last   atomic.Int64
@@ -69,11 +70,12 @@ func (rs *replicas) init(identity string) {
 	rs.preferred.Store(int64(n))
 }
 
-// next returns the next number of the sequence.
+// next returns the next number of the sequence. It is even: the one after it is for what
+// is to be given back of the batch; see giveBack.
 func (r *replica) next() int64 {
 	for {
 		last := r.last.Load()
-		n := max(last+1, r.base+time.Since(r.at).Microseconds())
+		n := max(last+2, r.base+time.Since(r.at).Microseconds()) &^ 1
 		if r.last.CompareAndSwap(last, n) {
 			return n
 		}
@@ -162,16 +164,17 @@ func (s *Store) claimAmong(ctx context.Context, from, to int) (*replica, error) 
 // claimNumber leases a number. It returns nil if that is another's.
 func (s *Store) claimNumber(ctx context.Context, n int, lease time.Duration) (*replica, error) {
 	local := s.now().UnixMilli()
-	micros, err := s.claim.run(ctx, s.client, s.leaseKey(n), s.replicas.token, lease.Milliseconds())
-	if err != nil || micros == "" {
+	reply, err := s.claim.run(ctx, s.client, s.leaseKey(n), s.replicas.token, lease.Milliseconds())
+	if err != nil || reply == "" {
 		return nil, err
 	}
+	micros, kept := strings.CutSuffix(reply, " kept")
 	at := time.Now()
 	base, err := strconv.ParseInt(micros, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("claiming a replica number: reply %q: %w", micros, store.ErrUnavailable)
+		return nil, fmt.Errorf("claiming a replica number: reply %q: %w", reply, store.ErrUnavailable)
 	}
-	r := &replica{number: n, base: base, at: at}
+	r := &replica{number: n, kept: kept, base: base, at: at}
 	s.skew.Store(base/1000 - local)
 	return r, nil
 }

@@ -112,6 +112,9 @@ func (r *outcome) fits(c *call) bool {
 	if word == "0" {
 		return !ranged
 	}
+	if len(c.takes) == 0 { // its process had it sent, and is gone
+		return word == "1"
+	}
 	n := 0
 	for i := range c.takes {
 		if rangeOf(&c.takes[i]) {

@@ -1,0 +1,134 @@
+package outage
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/llmlimits/caddy-llm-limits/store"
+)
+
+// manual is counters whose background is the test, with what it was before it is killed.
+func manual(t *testing.T, f *fake, o Options) *Counters {
+	t.Helper()
+	o.Failures, o.Probe, o.Timeout = 1, 2, 10*time.Second
+	o.OnError = func(err error) { t.Errorf("told %v", err) }
+	c := New(func(string) Remote { return f }, o)
+	c.once.Do(c.begin)
+	return c
+}
+
+// killed leaves them as kill -9 does.
+func killed(t *testing.T, c *Counters) {
+	t.Helper()
+	if j := c.journal.Load(); j != nil {
+		if err := errors.Join(j.log.Close(), j.dir.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	c.closing.Do(func() {})
+}
+
+func write(t *testing.T, c *Counters) {
+	t.Helper()
+	if err := c.tendJournal(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What calls of the remote's use that end in an outage counts for a process that starts
+// in it, as what was used before does.
+func TestSettledInAnOutageCountsAfterAKill(t *testing.T) {
+	now, _ := midday()
+	dir, f := t.TempDir(), &fake{server: newServer(now)}
+	c := manual(t, f, Options{Dir: dir, Now: now})
+	k := admit(t, c, hold(day, 1000, 1))
+	f.set(errGone, false)
+	use(t, c, minute, 1) // is counted here
+	write(t, c)
+	c.Settle(k, []int64{500})
+	write(t, c)
+	killed(t, c)
+	c = manual(t, f, Options{Dir: dir, Now: now})
+	use(t, c, minute, 1)
+	if n := used(t, c, day); n < 500 {
+		t.Errorf("believes %d used, want 500", n)
+	}
+	killed(t, c)
+}
+
+// So does what was counted here, and charged in a moment in which the remote was there.
+func TestChargedInAnOutageCountsAfterAKill(t *testing.T) {
+	now, _ := midday()
+	dir, f := t.TempDir(), &fake{server: newServer(now)}
+	c := manual(t, f, Options{Dir: dir, Now: now})
+	f.set(errGone, false)
+	use(t, c, day, 500)
+	write(t, c)
+	f.set(nil, false)
+	wait(t, "the end of the outage", func() bool { c.probe(); return !c.Away() && c.queue.pending() == 0 })
+	f.set(errGone, false)
+	use(t, c, day, 1)
+	if err := c.journal.Load().rewrite(true, nil); err != nil {
+		t.Fatal(err)
+	}
+	killed(t, c)
+	c = manual(t, f, Options{Dir: dir, Now: now})
+	use(t, c, minute, 1)
+	if n := used(t, c, day); n != 501 {
+		t.Errorf("believes %d used, want 501", n)
+	}
+	killed(t, c)
+}
+
+// A call that was given up and counted here while the file was written is in it with what
+// the remote has to give back, or not at all.
+func TestFileHasNoChargeWithoutWhatIsGivenBack(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	q := newQueue(1 << 20)
+	j, err := openJournal(dir, 1<<20, q, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meanwhile := func() [][]byte {
+		q.add(entity, now, []store.Amount{{Rule: day, Amount: 1}})
+		return nil
+	}
+	if err := errors.Join(j.write(true, meanwhile, now), j.log.Close(), j.dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	q = newQueue(1 << 20)
+	j, err = openJournal(dir, 1<<20, q, now)
+	if err != nil || q.pending() != 0 {
+		t.Errorf("%d batches, %v, want none", q.pending(), err)
+	}
+	if err := j.close(false, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A generation that has broken off is not part of a later one.
+func TestGenerationThatBrokeOffIsLeftOut(t *testing.T) {
+	var file [][]byte
+	write := func(r []byte) error { file = append(file, r); return nil }
+	read := func() (g generations) {
+		for _, r := range file {
+			if err := g.read(r[0], r[1:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return g
+	}
+	e := exported{}
+	if err := errors.Join(e.all([][]byte{[]byte("a")}, write), e.all([][]byte{[]byte("b"), []byte("c")}, write)); err != nil {
+		t.Fatal(err)
+	}
+	file = file[:len(file)-2]
+	e = exported{gen: read().most}
+	if err := e.all([][]byte{[]byte("d")}, write); err != nil {
+		t.Fatal(err)
+	}
+	if g := read(); len(g.records) != 1 || string(g.records[0]) != "d" {
+		t.Errorf("read %q, want d", g.records)
+	}
+}

@@ -107,8 +107,8 @@ func (j *journal) open(now time.Time) (err error) {
 			if k.origin, k.seq, err = readTaken(record[1:]); err == nil {
 				taken[k] = true
 			}
-		case record[0] == kindSight:
-			if g, err = readSight(record[1:]); err == nil {
+		case record[0] == kindSight, record[0] == kindTold:
+			if g, err = readSight(record[0], record[1:]); err == nil {
 				g.own = sights[g.entity].own
 				sights[g.entity] = g
 			}

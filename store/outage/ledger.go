@@ -245,15 +245,23 @@ func (g *sight) record(records [][]byte, e store.Entity, now int64) [][]byte {
 	return append(records, b)
 }
 
-// readSight reads what record wrote, without its kind.
-func readSight(data []byte) (g sighted, err error) {
+// readSight reads a sight of either kind.
+func readSight(kind byte, data []byte) (g sighted, err error) {
+	told := kind == kindTold
 	d := decoder{b: data}
 	g.entity = store.Entity{Instance: d.string(), Consumer: d.string()}
 	for len(d.b) > 0 && !d.bad {
 		c := counter{id: d.string()}
 		kind := d.byte()
-		c.kind, c.untold = store.Kind(kind&^untold), kind&untold != 0
-		for _, n := range [...]*int64{&c.used, &c.mine, &c.held, &c.at, &c.reset, &c.lapse} {
+		c.untold = !told && kind&untold != 0
+		if c.untold {
+			kind &^= untold
+		}
+		c.kind, c.used = store.Kind(kind), d.varint()
+		if !told {
+			c.mine = d.varint()
+		}
+		for _, n := range [...]*int64{&c.held, &c.at, &c.reset, &c.lapse} {
 			*n = d.varint()
 		}
 		if c.kind > store.KindBucket || c.reset < c.at && c.kind != store.KindNone {

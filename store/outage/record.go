@@ -19,6 +19,7 @@ import (
 //	whole   the generation that is whole
 //	sight   instance, consumer, and of each counter rule id, kind, and used, mine, held,
 //	        at, reset, lapse, as the remote last told them
+//	told    a sight without mine, as versions before 't' and 'c' wrote it
 //	own     instance, consumer, and of each limit of its own rule id and limit
 //
 // A later record of a batch takes the place of those before, and so does a generation
@@ -29,6 +30,7 @@ const (
 	kindRemote = 'r'
 	kindWhole  = 'w'
 	kindSight  = 'c'
+	kindTold   = 's'
 	kindOwn    = 'o'
 
 	recordVersion = 1

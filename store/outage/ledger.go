@@ -22,7 +22,7 @@ type ledger struct {
 	// origins are those whose batches are counted in local.
 	mu      sync.Mutex
 	origins map[string]struct{}
-	// queues are those of all counters, and of closed ones whose file none has read yet.
+	// queues are those of all counters, and of closed ones whose file another is to read.
 	queues atomic.Pointer[[]*queue]
 }
 
@@ -33,16 +33,43 @@ func newLedger(o *Options) *ledger {
 	}
 }
 
-// join adds a queue. With it go those that were closed, if the file is read.
-func (l *ledger) join(q *queue, read bool) {
+// join adds a queue, of counters that begin.
+func (l *ledger) join(q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	queues := []*queue{q}
 	if all := l.queues.Load(); all != nil {
-		for _, o := range *all {
-			if o != q && (!read || !o.isClosed()) {
-				queues = append(queues, o)
-			}
+		queues = append(queues, *all...)
+	}
+	l.leave(queues, nil)
+}
+
+// prune drops the queues that nobody here is to go on with. by is one that has what the
+// file of its directory has, nil for none.
+func (l *ledger) prune(by *queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if all := l.queues.Load(); all != nil {
+		l.leave(*all, by)
+	}
+}
+
+// leave has l keep those of the queues that are in use, and closed ones whose file another
+// is to read, or may be as long as none is in use. What a file has that none reads would
+// have the remote's answers be doubted for ever. The lock is held.
+func (l *ledger) leave(all []*queue, by *queue) {
+	heirs, open := make(map[string]bool), false
+	for _, q := range all {
+		if dir, closed := q.keptIn(); !closed {
+			heirs[dir], open = true, true
+		}
+	}
+	queues := make([]*queue, 0, len(all))
+	for _, q := range all {
+		dir, closed := q.keptIn()
+		read := by != nil && by.dir == dir
+		if !closed || dir != "" && !read && (heirs[dir] || !open) {
+			queues = append(queues, q)
 		}
 	}
 	l.queues.Store(&queues)

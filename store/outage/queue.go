@@ -18,7 +18,8 @@ import (
 // windows are theirs, so that there are about as many batches as entities.
 type queue struct {
 	origin string
-	most   int64 // bytes of all batches, above which windows are no longer told apart
+	most   int64  // bytes of all batches, above which windows are no longer told apart
+	dir    string // where they are kept in the end, empty for nowhere
 
 	mu     sync.Mutex
 	seq    int64
@@ -338,15 +339,20 @@ func (q *queue) note(b *batch) {
 	}
 }
 
-func (q *queue) isClosed() bool {
+// keptIn is the directory of a queue that is closed, where the file has what is pending. It
+// is empty if there is none.
+func (q *queue) keptIn() (dir string, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.closed
+	return q.dir, q.closed
 }
 
-// close refuses further charges.
-func (q *queue) close() {
+// close refuses further charges. kept is set where a file has those that are pending.
+func (q *queue) close(kept bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	if !kept || q.n == 0 {
+		q.dir = ""
+	}
 }

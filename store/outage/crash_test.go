@@ -69,7 +69,7 @@ func TestChargedInAnOutageCountsAfterAKill(t *testing.T) {
 	wait(t, "the end of the outage", func() bool { c.probe(); return !c.Away() && c.queue.pending() == 0 })
 	f.set(errGone, false)
 	use(t, c, day, 1)
-	if err := c.journal.Load().rewrite(true, nil); err != nil {
+	if err := c.journal.Load().rewrite(true, c.remote.Export); err != nil {
 		t.Fatal(err)
 	}
 	killed(t, c)
@@ -84,26 +84,63 @@ func TestChargedInAnOutageCountsAfterAKill(t *testing.T) {
 // A call that was given up and counted here while the file was written is in it with what
 // the remote has to give back, or not at all.
 func TestFileHasNoChargeWithoutWhatIsGivenBack(t *testing.T) {
-	dir, now := t.TempDir(), time.Now()
-	q := newQueue(1 << 20)
-	j, err := openJournal(dir, 1<<20, q, now)
-	if err != nil {
-		t.Fatal(err)
+	for _, tc := range []struct {
+		name string
+		most int64 // of the file's bytes
+	}{
+		{name: "appended", most: 1 << 20},
+		{name: "written anew", most: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, now := t.TempDir(), time.Now()
+			q := newQueue(1 << 20)
+			j, err := openJournal(dir, tc.most, q, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back [][]byte
+			meanwhile := func() [][]byte { // a call is given up right after each look
+				is := back
+				back = append(back, []byte{byte(len(back))})
+				q.add(entity, now, []store.Amount{{Rule: day, Amount: 1}})
+				return is
+			}
+			for range 3 {
+				if err := j.write(true, meanwhile, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(j.log.Close(), j.dir.Close()); err != nil {
+				t.Fatal(err)
+			}
+			j, err = openJournal(dir, tc.most, newQueue(1<<20), now)
+			if err != nil || len(j.batches) != 1 || len(j.remote) == 0 {
+				t.Fatalf("got %v with %v", j, err)
+			}
+			if n := j.batches[0].Lines[0].Amount; n > int64(len(j.remote)) {
+				t.Errorf("%d are charged, and %d given back", n, len(j.remote))
+			}
+			if err := errors.Join(j.log.Close(), j.dir.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	meanwhile := func() [][]byte {
-		q.add(entity, now, []store.Amount{{Rule: day, Amount: 1}})
-		return nil
-	}
-	if err := errors.Join(j.write(true, meanwhile, now), j.log.Close(), j.dir.Close()); err != nil {
-		t.Fatal(err)
-	}
-	q = newQueue(1 << 20)
-	j, err = openJournal(dir, 1<<20, q, now)
-	if err != nil || q.pending() != 0 {
-		t.Errorf("%d batches, %v, want none", q.pending(), err)
-	}
-	if err := j.close(false, nil); err != nil {
-		t.Error(err)
+}
+
+// What the remote has pending is in the file once that is written after an error, also if
+// it is what a file was to have that could not be written anew.
+func TestExportedIsWrittenAfterDoubt(t *testing.T) {
+	e := exported{}
+	none := func([]byte) error { return nil }
+	for _, records := range [][][]byte{nil, {[]byte("a")}} {
+		if err := e.all(records, none); err != nil {
+			t.Fatal(err)
+		}
+		e.doubt()
+		written := false
+		if err := e.changes(records, func([]byte) error { written = true; return nil }); err != nil || !written {
+			t.Errorf("%q are written: %t, %v", records, written, err)
+		}
 	}
 }
 

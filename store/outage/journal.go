@@ -238,7 +238,7 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 		live += int64(len(r))
 	}
 	if size := j.log.Size(); size > small && size > 2*live || size > j.most {
-		return errors.Join(err, j.rewrite(open, remote))
+		return errors.Join(err, j.rewrite(open, export))
 	}
 	return errors.Join(err, j.sync())
 }
@@ -283,23 +283,26 @@ func (j *journal) sync() error {
 	return j.log.Sync()
 }
 
-// rewrite puts what is pending in the place of all that was written.
-func (j *journal) rewrite(open bool, remote [][]byte) error {
+// rewrite puts what is pending in the place of all that was written. As in write, what is
+// pending at the remote is looked up after what is pending here.
+func (j *journal) rewrite(open bool, export func() [][]byte) error {
 	w, err := j.log.Rewrite()
 	if err != nil {
 		return err
 	}
-	err = j.keepSights(open, true, w.Append)
-	if len(remote) > 0 {
+	err = j.queue.all(w.Append)
+	remote := export()
+	if j.exported.written = nil; len(remote) > 0 {
 		err = errors.Join(err, j.exported.all(remote, w.Append))
 	}
-	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
+	if err = errors.Join(err, j.keepSights(open, true, w.Append)); err != nil {
 		err = errors.Join(err, w.Abort())
 	} else {
 		err = w.Commit()
 	}
 	if err != nil {
 		j.known = false // the old one is in use still, or the new one is not certain
+		j.exported.doubt()
 		return err
 	}
 	j.written = true
@@ -331,7 +334,7 @@ func (j *journal) close(open bool, remote [][]byte) error {
 			err = j.empty()
 		}
 	} else {
-		err = j.rewrite(open, remote)
+		err = j.rewrite(open, func() [][]byte { return remote })
 	}
 	return errors.Join(err, j.log.Close(), j.dir.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
 )
 
 // manual is counters whose background is the test, with what it was before it is killed.
@@ -79,6 +80,91 @@ func TestChargedInAnOutageCountsAfterAKill(t *testing.T) {
 		t.Errorf("believes %d used, want 501", n)
 	}
 	killed(t, c)
+}
+
+// Nor does it count twice where the file could not be written in between.
+func TestChargedWhileAWriteFailsCountsOnceAfterAKill(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		fail func(*Counters, *journal, func()) error // charge charges what is pending
+	}{
+		{name: "appended", fail: func(c *Counters, j *journal, charge func()) error {
+			tooLong := make([]byte, appendlog.MaxRecord+1)
+			return j.write(true, func() [][]byte { charge(); return [][]byte{tooLong} }, c.now())
+		}},
+		{name: "emptied", fail: func(c *Counters, j *journal, charge func()) error {
+			charge()
+			log := j.log
+			j.log, j.closed = brokenLog(t), c.now().Add(-settleFor)
+			defer func() { j.log = log }()
+			return j.write(false, c.remote.Stuck, c.now())
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now, _ := midday()
+			dir, f := t.TempDir(), &fake{server: newServer(now)}
+			c := manual(t, f, Options{Dir: dir, Now: now})
+			f.set(errGone, false)
+			use(t, c, day, 500)
+			write(t, c)
+			err := tc.fail(c, c.journal.Load(), func() {
+				f.set(nil, false)
+				wait(t, "the end of the outage", func() bool { c.probe(); return !c.Away() && c.queue.pending() == 0 })
+			})
+			if err == nil {
+				t.Error("no error of a file that cannot be written")
+			}
+			cut(t, c, f)
+			write(t, c)
+			killed(t, c)
+			c = manual(t, f, Options{Dir: dir, Now: now})
+			cut(t, c, f)
+			if n := used(t, c, day); n != 500 {
+				t.Errorf("believes %d used, want 500", n)
+			}
+			killed(t, c)
+		})
+	}
+}
+
+// Nor what the remote took before the file was first written by a process.
+func TestChargedRightAfterAStartCountsOnceAfterAKill(t *testing.T) {
+	now, _ := midday()
+	dir, f := t.TempDir(), &fake{server: newServer(now)}
+	c := manual(t, f, Options{Dir: dir, Now: now})
+	f.set(errGone, false)
+	use(t, c, day, 500)
+	write(t, c)
+	killed(t, c)
+	f.set(nil, false)
+	c = manual(t, f, Options{Dir: dir, Now: now})
+	c.handOver()
+	if n := c.queue.pending(); n > 0 {
+		t.Fatalf("%d batches are pending", n)
+	}
+	cut(t, c, f)
+	write(t, c)
+	killed(t, c)
+	c = manual(t, f, Options{Dir: dir, Now: now})
+	cut(t, c, f)
+	if n := used(t, c, day); n != 500 {
+		t.Errorf("believes %d used, want 500", n)
+	}
+	killed(t, c)
+}
+
+// brokenLog is one that takes nothing.
+func brokenLog(t *testing.T) *appendlog.Log {
+	t.Helper()
+	dir, err := appendlog.Lock(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _, err := dir.Open(logName, recordVersion, func([]byte) error { return nil })
+	if err := errors.Join(err, log.Close(), dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return log
 }
 
 // A call that was given up and counted here while the file was written is in it with what

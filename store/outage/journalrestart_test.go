@@ -29,7 +29,7 @@ func TestBatchesOfAFileAreChargedInOrder(t *testing.T) {
 			j := c.journal.Load()
 			var records [][]byte
 			j.queue.watch(true)
-			if err := j.queue.changes(func(r []byte) error { records = append(records, bytes.Clone(r)); return nil }); err != nil {
+			if _, err := j.queue.changes(func(r []byte) error { records = append(records, bytes.Clone(r)); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if order != "as written" {

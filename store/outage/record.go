@@ -66,19 +66,25 @@ func (k *batch) record(b []byte) []byte {
 	return b
 }
 
-// recordTaken appends the record that the batch was taken to b.
-func (k *batch) recordTaken(b []byte) []byte {
-	return binary.AppendVarint(appendString(append(b, kindTaken), k.Origin), k.Seq)
+// batchID tells batches apart.
+type batchID struct {
+	origin string
+	seq    int64
+}
+
+// recordTaken is the record that the batch was taken.
+func (k batchID) recordTaken() []byte {
+	return binary.AppendVarint(appendString([]byte{kindTaken}, k.origin), k.seq)
 }
 
 // readTaken reads what recordTaken wrote, without its kind.
-func readTaken(data []byte) (origin string, seq int64, err error) {
+func readTaken(data []byte) (k batchID, err error) {
 	d := decoder{b: data}
-	origin, seq = d.string(), d.varint()
+	k.origin, k.seq = d.string(), d.varint()
 	if d.bad || len(d.b) > 0 {
-		return "", 0, errRecord
+		return batchID{}, errRecord
 	}
-	return origin, seq, nil
+	return k, nil
 }
 
 // length is about how long the record is, a little more rather than less.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmlimits/caddy-llm-limits/store"
+	"github.com/llmlimits/caddy-llm-limits/store/internal/appendlog"
 )
 
 // manual is counters whose background is the test, with what it was before it is killed.
@@ -69,7 +70,7 @@ func TestChargedInAnOutageCountsAfterAKill(t *testing.T) {
 	wait(t, "the end of the outage", func() bool { c.probe(); return !c.Away() && c.queue.pending() == 0 })
 	f.set(errGone, false)
 	use(t, c, day, 1)
-	if err := c.journal.Load().rewrite(true, nil); err != nil {
+	if err := c.journal.Load().rewrite(true, c.remote.Export); err != nil {
 		t.Fatal(err)
 	}
 	killed(t, c)
@@ -81,29 +82,151 @@ func TestChargedInAnOutageCountsAfterAKill(t *testing.T) {
 	killed(t, c)
 }
 
-// A call that was given up and counted here while the file was written is in it with what
-// the remote has to give back, or not at all.
-func TestFileHasNoChargeWithoutWhatIsGivenBack(t *testing.T) {
-	dir, now := t.TempDir(), time.Now()
-	q := newQueue(1 << 20)
-	j, err := openJournal(dir, 1<<20, q, now)
+// Nor does it count twice where the file could not be written in between.
+func TestChargedWhileAWriteFailsCountsOnceAfterAKill(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		fail func(*Counters, *journal, func()) error // charge charges what is pending
+	}{
+		{name: "appended", fail: func(c *Counters, j *journal, charge func()) error {
+			tooLong := make([]byte, appendlog.MaxRecord+1)
+			return j.write(true, func() [][]byte { charge(); return [][]byte{tooLong} }, c.now())
+		}},
+		{name: "emptied", fail: func(c *Counters, j *journal, charge func()) error {
+			charge()
+			log := j.log
+			j.log, j.closed = brokenLog(t), c.now().Add(-settleFor)
+			defer func() { j.log = log }()
+			return j.write(false, c.remote.Stuck, c.now())
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now, _ := midday()
+			dir, f := t.TempDir(), &fake{server: newServer(now)}
+			c := manual(t, f, Options{Dir: dir, Now: now})
+			f.set(errGone, false)
+			use(t, c, day, 500)
+			write(t, c)
+			err := tc.fail(c, c.journal.Load(), func() {
+				f.set(nil, false)
+				wait(t, "the end of the outage", func() bool { c.probe(); return !c.Away() && c.queue.pending() == 0 })
+			})
+			if err == nil {
+				t.Error("no error of a file that cannot be written")
+			}
+			cut(t, c, f)
+			write(t, c)
+			killed(t, c)
+			c = manual(t, f, Options{Dir: dir, Now: now})
+			cut(t, c, f)
+			if n := used(t, c, day); n != 500 {
+				t.Errorf("believes %d used, want 500", n)
+			}
+			killed(t, c)
+		})
+	}
+}
+
+// Nor what the remote took before the file was first written by a process.
+func TestChargedRightAfterAStartCountsOnceAfterAKill(t *testing.T) {
+	now, _ := midday()
+	dir, f := t.TempDir(), &fake{server: newServer(now)}
+	c := manual(t, f, Options{Dir: dir, Now: now})
+	f.set(errGone, false)
+	use(t, c, day, 500)
+	write(t, c)
+	killed(t, c)
+	f.set(nil, false)
+	c = manual(t, f, Options{Dir: dir, Now: now})
+	c.handOver()
+	if n := c.queue.pending(); n > 0 {
+		t.Fatalf("%d batches are pending", n)
+	}
+	cut(t, c, f)
+	write(t, c)
+	killed(t, c)
+	c = manual(t, f, Options{Dir: dir, Now: now})
+	cut(t, c, f)
+	if n := used(t, c, day); n != 500 {
+		t.Errorf("believes %d used, want 500", n)
+	}
+	killed(t, c)
+}
+
+// brokenLog is one that takes nothing.
+func brokenLog(t *testing.T) *appendlog.Log {
+	t.Helper()
+	dir, err := appendlog.Lock(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	meanwhile := func() [][]byte {
-		q.add(entity, now, []store.Amount{{Rule: day, Amount: 1}})
-		return nil
-	}
-	if err := errors.Join(j.write(true, meanwhile, now), j.log.Close(), j.dir.Close()); err != nil {
+	log, _, err := dir.Open(logName, recordVersion, func([]byte) error { return nil })
+	if err := errors.Join(err, log.Close(), dir.Close()); err != nil {
 		t.Fatal(err)
 	}
-	q = newQueue(1 << 20)
-	j, err = openJournal(dir, 1<<20, q, now)
-	if err != nil || q.pending() != 0 {
-		t.Errorf("%d batches, %v, want none", q.pending(), err)
+	return log
+}
+
+// A call that was given up and counted here while the file was written is in it with what
+// the remote has to give back, or not at all.
+func TestFileHasNoChargeWithoutWhatIsGivenBack(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		most int64 // of the file's bytes
+	}{
+		{name: "appended", most: 1 << 20},
+		{name: "written anew", most: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, now := t.TempDir(), time.Now()
+			q := newQueue(1 << 20)
+			j, err := openJournal(dir, tc.most, q, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back [][]byte
+			meanwhile := func() [][]byte { // a call is given up right after each look
+				is := back
+				back = append(back, []byte{byte(len(back))})
+				q.add(entity, now, []store.Amount{{Rule: day, Amount: 1}})
+				return is
+			}
+			for range 3 {
+				if err := j.write(true, meanwhile, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(j.log.Close(), j.dir.Close()); err != nil {
+				t.Fatal(err)
+			}
+			j, err = openJournal(dir, tc.most, newQueue(1<<20), now)
+			if err != nil || len(j.batches) != 1 || len(j.remote) == 0 {
+				t.Fatalf("got %v with %v", j, err)
+			}
+			if n := j.batches[0].Lines[0].Amount; n > int64(len(j.remote)) {
+				t.Errorf("%d are charged, and %d given back", n, len(j.remote))
+			}
+			if err := errors.Join(j.log.Close(), j.dir.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	if err := j.close(false, nil); err != nil {
-		t.Error(err)
+}
+
+// What the remote has pending is in the file once that is written after an error, also if
+// it is what a file was to have that could not be written anew.
+func TestExportedIsWrittenAfterDoubt(t *testing.T) {
+	e := exported{}
+	none := func([]byte) error { return nil }
+	for _, records := range [][][]byte{nil, {[]byte("a")}} {
+		if err := e.all(records, none); err != nil {
+			t.Fatal(err)
+		}
+		e.doubt()
+		written := false
+		if err := e.changes(records, func([]byte) error { written = true; return nil }); err != nil || !written {
+			t.Errorf("%q are written: %t, %v", records, written, err)
+		}
 	}
 }
 

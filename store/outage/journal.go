@@ -81,13 +81,9 @@ func (j *journal) open(now time.Time) (err error) {
 	if j.token, err = readIdentity(j.dir.Path()); err != nil {
 		return err
 	}
-	type id struct {
-		origin string
-		seq    int64
-	}
-	var order []id
-	found, rules := make(map[id]store.Batch), make(map[store.Rule]*store.Rule)
-	taken := make(map[id]bool)
+	var order []batchID
+	found, rules := make(map[batchID]store.Batch), make(map[store.Rule]*store.Rule)
+	taken := make(map[batchID]bool)
 	sights := make(map[store.Entity]sighted)
 	var left generations
 	var bad []error
@@ -103,12 +99,12 @@ func (j *journal) open(now time.Time) (err error) {
 		case record[0] == kindBatch:
 			b, err = readBatch(record[1:], rules)
 		case record[0] == kindTaken:
-			var k id
-			if k.origin, k.seq, err = readTaken(record[1:]); err == nil {
+			var k batchID
+			if k, err = readTaken(record[1:]); err == nil {
 				taken[k] = true
 			}
-		case record[0] == kindSight:
-			if g, err = readSight(record[1:]); err == nil {
+		case record[0] == kindSight, record[0] == kindTold:
+			if g, err = readSight(record[0], record[1:]); err == nil {
 				g.own = sights[g.entity].own
 				sights[g.entity] = g
 			}
@@ -125,7 +121,7 @@ func (j *journal) open(now time.Time) (err error) {
 		if record[0] != kindBatch {
 			return
 		}
-		k := id{b.Origin, b.Seq}
+		k := batchID{b.Origin, b.Seq}
 		if _, again := found[k]; !again {
 			order = append(order, k)
 		}
@@ -139,7 +135,7 @@ func (j *journal) open(now time.Time) (err error) {
 		j.damage = errors.Join(j.damage, j.setAside(len(bad), bad[0]))
 	}
 	// The remote takes those of an origin in their order only.
-	slices.SortStableFunc(order, func(a, b id) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortStableFunc(order, func(a, b batchID) int { return cmp.Compare(a.seq, b.seq) })
 	for _, k := range order {
 		if b := found[k]; !taken[k] && now.Sub(b.At) < Horizon {
 			j.queue.restore(b)
@@ -215,14 +211,21 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 	// the remote to be given back. So what is pending there is looked up after, and
 	// written before: the file never has the one without the other.
 	var owed [][]byte
-	_ = j.queue.changes(func(record []byte) error { owed = append(owed, bytes.Clone(record)); return nil })
+	taken, _ := j.queue.changes(func(record []byte) error { owed = append(owed, bytes.Clone(record)); return nil })
+	for _, k := range taken {
+		owed = append(owed, k.recordTaken())
+	}
 	remote := export()
 	if idle && len(remote) == 0 {
 		return nil
 	}
 	if !open && n == 0 && len(remote) == 0 && now.Sub(j.closed) >= settleFor {
+		if err := j.empty(); err != nil {
+			j.queue.again(taken) // it has them still
+			return err
+		}
 		j.queue.watch(false)
-		return j.empty()
+		return nil
 	}
 	err := errors.Join(j.keepSights(open, false, j.log.Append), j.exported.changes(remote, j.log.Append))
 	for _, record := range owed {
@@ -230,15 +233,14 @@ func (j *journal) write(open bool, export func() [][]byte, now time.Time) error 
 	}
 	if err != nil {
 		j.known = false
-		j.queue.watch(false) // all is to be written again
-		j.queue.watch(true)
+		j.queue.again(taken)
 	}
 	live += j.count
 	for _, r := range remote {
 		live += int64(len(r))
 	}
 	if size := j.log.Size(); size > small && size > 2*live || size > j.most {
-		return errors.Join(err, j.rewrite(open, remote))
+		return errors.Join(err, j.rewrite(open, export))
 	}
 	return errors.Join(err, j.sync())
 }
@@ -283,23 +285,26 @@ func (j *journal) sync() error {
 	return j.log.Sync()
 }
 
-// rewrite puts what is pending in the place of all that was written.
-func (j *journal) rewrite(open bool, remote [][]byte) error {
+// rewrite puts what is pending in the place of all that was written. As in write, what is
+// pending at the remote is looked up after what is pending here.
+func (j *journal) rewrite(open bool, export func() [][]byte) error {
 	w, err := j.log.Rewrite()
 	if err != nil {
 		return err
 	}
-	err = j.keepSights(open, true, w.Append)
-	if len(remote) > 0 {
+	err = j.queue.all(w.Append)
+	remote := export()
+	if j.exported.written = nil; len(remote) > 0 {
 		err = errors.Join(err, j.exported.all(remote, w.Append))
 	}
-	if err = errors.Join(err, j.queue.all(w.Append)); err != nil {
+	if err = errors.Join(err, j.keepSights(open, true, w.Append)); err != nil {
 		err = errors.Join(err, w.Abort())
 	} else {
 		err = w.Commit()
 	}
 	if err != nil {
 		j.known = false // the old one is in use still, or the new one is not certain
+		j.exported.doubt()
 		return err
 	}
 	j.written = true
@@ -331,7 +336,7 @@ func (j *journal) close(open bool, remote [][]byte) error {
 			err = j.empty()
 		}
 	} else {
-		err = j.rewrite(open, remote)
+		err = j.rewrite(open, func() [][]byte { return remote })
 	}
 	return errors.Join(err, j.log.Close(), j.dir.Close())
 }

@@ -29,7 +29,7 @@ func TestBatchesOfAFileAreChargedInOrder(t *testing.T) {
 			j := c.journal.Load()
 			var records [][]byte
 			j.queue.watch(true)
-			if err := j.queue.changes(func(r []byte) error { records = append(records, bytes.Clone(r)); return nil }); err != nil {
+			if _, err := j.queue.changes(func(r []byte) error { records = append(records, bytes.Clone(r)); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if order != "as written" {
@@ -218,14 +218,15 @@ func TestUsedUpStaysSoOverARestart(t *testing.T) {
 
 func FuzzReadSight(f *testing.F) {
 	g := sight{counters: []counter{{id: "tokens per day", kind: store.KindCalendar, used: 5, held: 1, at: 1, reset: 1 << 40, lapse: 7}}}
-	f.Add(g.record(nil, entity, 2)[0][1:])
-	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := readSight(data)
+	f.Add(byte(kindSight), g.record(nil, entity, 2)[0][1:])
+	f.Add(byte(kindTold), g.recordTold(entity)[1:])
+	f.Fuzz(func(t *testing.T, kind byte, data []byte) {
+		g, err := readSight(kind, data)
 		if err != nil {
 			return
 		}
 		for _, r := range g.record(nil, g.entity, 0) {
-			if _, err := readSight(r[1:]); err != nil {
+			if _, err := readSight(r[0], r[1:]); err != nil {
 				t.Errorf("%+v is not read again: %v", g, err)
 			}
 		}

@@ -32,7 +32,7 @@ func (c *Counters) useJournal(j *journal) error {
 	}
 	j.damage = nil
 	c.takeUp(j.sights, j.batches)
-	c.join(c.queue, true)
+	c.prune(c.queue)
 	j.sights, j.batches = nil, nil
 	if len(j.remote) == 0 {
 		return nil

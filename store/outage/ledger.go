@@ -22,7 +22,7 @@ type ledger struct {
 	// origins are those whose batches are counted in local.
 	mu      sync.Mutex
 	origins map[string]struct{}
-	// queues are those of all counters, and of closed ones whose file none has read yet.
+	// queues are those of all counters, and of closed ones whose file another is to read.
 	queues atomic.Pointer[[]*queue]
 }
 
@@ -33,16 +33,43 @@ func newLedger(o *Options) *ledger {
 	}
 }
 
-// join adds a queue. With it go those that were closed, if the file is read.
-func (l *ledger) join(q *queue, read bool) {
+// join adds a queue, of counters that begin.
+func (l *ledger) join(q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	queues := []*queue{q}
 	if all := l.queues.Load(); all != nil {
-		for _, o := range *all {
-			if o != q && (!read || !o.isClosed()) {
-				queues = append(queues, o)
-			}
+		queues = append(queues, *all...)
+	}
+	l.leave(queues, nil)
+}
+
+// prune drops the queues that nobody here is to go on with. by is one that has what the
+// file of its directory has, nil for none.
+func (l *ledger) prune(by *queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if all := l.queues.Load(); all != nil {
+		l.leave(*all, by)
+	}
+}
+
+// leave has l keep those of the queues that are in use, and closed ones whose file another
+// is to read, or may be as long as none is in use. What a file has that none reads would
+// have the remote's answers be doubted for ever. The lock is held.
+func (l *ledger) leave(all []*queue, by *queue) {
+	heirs, open := make(map[string]bool), false
+	for _, q := range all {
+		if dir, closed := q.keptIn(); !closed {
+			heirs[dir], open = true, true
+		}
+	}
+	queues := make([]*queue, 0, len(all))
+	for _, q := range all {
+		dir, closed := q.keptIn()
+		read := by != nil && by.dir == dir
+		if !closed || dir != "" && !read && (heirs[dir] || !open) {
+			queues = append(queues, q)
 		}
 	}
 	l.queues.Store(&queues)
@@ -245,15 +272,23 @@ func (g *sight) record(records [][]byte, e store.Entity, now int64) [][]byte {
 	return append(records, b)
 }
 
-// readSight reads what record wrote, without its kind.
-func readSight(data []byte) (g sighted, err error) {
+// readSight reads a sight of either kind.
+func readSight(kind byte, data []byte) (g sighted, err error) {
+	told := kind == kindTold
 	d := decoder{b: data}
 	g.entity = store.Entity{Instance: d.string(), Consumer: d.string()}
 	for len(d.b) > 0 && !d.bad {
 		c := counter{id: d.string()}
 		kind := d.byte()
-		c.kind, c.untold = store.Kind(kind&^untold), kind&untold != 0
-		for _, n := range [...]*int64{&c.used, &c.mine, &c.held, &c.at, &c.reset, &c.lapse} {
+		c.untold = !told && kind&untold != 0
+		if c.untold {
+			kind &^= untold
+		}
+		c.kind, c.used = store.Kind(kind), d.varint()
+		if !told {
+			c.mine = d.varint()
+		}
+		for _, n := range [...]*int64{&c.held, &c.at, &c.reset, &c.lapse} {
 			*n = d.varint()
 		}
 		if c.kind > store.KindBucket || c.reset < c.at && c.kind != store.KindNone {

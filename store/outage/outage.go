@@ -210,8 +210,9 @@ func (c *Counters) Start() {
 // begin is Start without what goes on in the background.
 func (c *Counters) begin() {
 	c.queue = newQueue(c.o.JournalCap / 2)
+	c.queue.dir = c.o.Dir
 	c.counts(c.queue.origin)
-	c.join(c.queue, false)
+	c.join(c.queue)
 	c.guests.most, c.guests.pending = cmp.Or(c.o.MaxEntities, memory.DefaultMaxEntities), c.queue.has
 	c.breaker = c.newBreaker()
 	j, err := c.takeDirectory()
@@ -254,7 +255,8 @@ func (c *Counters) Close(ctx context.Context) error {
 		if j == nil && c.queue.pending()+len(rest) > 0 {
 			j, rest = c.takeOver(rest)
 		}
-		c.queue.close()
+		c.queue.close(j != nil) // before another can read the file
+		c.prune(nil)
 		if j != nil {
 			err = j.close(c.isOpen.Load(), rest)
 		} else if n := c.queue.pending() + len(rest); n > 0 {

@@ -18,7 +18,8 @@ import (
 // windows are theirs, so that there are about as many batches as entities.
 type queue struct {
 	origin string
-	most   int64 // bytes of all batches, above which windows are no longer told apart
+	most   int64  // bytes of all batches, above which windows are no longer told apart
+	dir    string // where they are kept in the end, empty for nowhere
 
 	mu     sync.Mutex
 	seq    int64
@@ -31,7 +32,7 @@ type queue struct {
 	// is written to a file.
 	changed map[*batch]struct{}
 	// taken are those that have been written and that the remote has taken since.
-	taken []*batch
+	taken []batchID
 }
 
 // lane is the batches of an entity, in the order in which they are sent.
@@ -228,8 +229,8 @@ func (q *queue) remove(b *batch) bool {
 	q.n--
 	q.size -= b.size
 	delete(q.changed, b)
-	if q.changed != nil && b.written {
-		q.taken = append(q.taken, b)
+	if b.written {
+		q.taken = append(q.taken, batchID{b.Origin, b.Seq})
 	}
 	if q.n == 0 {
 		q.full = false
@@ -258,41 +259,30 @@ func (q *queue) watch(on bool) {
 	case !on:
 		q.changed, q.taken = nil, nil
 	case q.changed == nil:
-		q.changed = make(map[*batch]struct{})
-		for _, l := range q.lanes {
-			for _, b := range l.batches {
-				q.note(b)
-			}
-		}
+		q.noteAll()
 	}
 }
 
 // changes gives the records of batches that have changed to write, and forgets that
-// they have, and then of those that were taken. The earlier ones are first, so that a file
-// that breaks off has no batch without those before it. Calls are kept waiting for a few of
-// them only.
-func (q *queue) changes(write func(record []byte) error) error {
+// they have. The earlier ones are first, so that a file that breaks off has no batch
+// without those before it. Calls are kept waiting for a few of them only. It returns
+// those that were taken, which are to be written after, and forgets them, too.
+func (q *queue) changes(write func(record []byte) error) (taken []batchID, err error) {
 	q.mu.Lock()
 	batches := slices.SortedFunc(maps.Keys(q.changed), func(a, b *batch) int { return cmp.Compare(a.Seq, b.Seq) })
 	clear(q.changed)
-	taken := q.taken
-	q.taken = nil
+	taken, q.taken = q.taken, nil
 	q.mu.Unlock()
-	err := q.encode(batches, write)
-	for _, b := range taken {
-		if err == nil {
-			err = write(b.recordTaken(nil))
-		}
-	}
-	if err != nil {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for _, b := range batches {
-			q.note(b)
-		}
-		q.taken = append(taken, q.taken...)
-	}
-	return err
+	return taken, q.encode(batches, write)
+}
+
+// again has all batches written, and that others were taken: after an error nobody knows
+// what the file has.
+func (q *queue) again(taken []batchID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.noteAll()
+	q.taken = append(taken, q.taken...)
 }
 
 // entities are those that something is pending of.
@@ -338,15 +328,30 @@ func (q *queue) note(b *batch) {
 	}
 }
 
-func (q *queue) isClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
+// noteAll has all batches written again. The lock is held.
+func (q *queue) noteAll() {
+	q.changed = make(map[*batch]struct{})
+	for _, l := range q.lanes {
+		for _, b := range l.batches {
+			q.note(b)
+		}
+	}
 }
 
-// close refuses further charges.
-func (q *queue) close() {
+// keptIn is the directory of a queue that is closed, where the file has what is pending. It
+// is empty if there is none.
+func (q *queue) keptIn() (dir string, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dir, q.closed
+}
+
+// close refuses further charges. kept is set where a file has those that are pending.
+func (q *queue) close(kept bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	if !kept || q.n == 0 {
+		q.dir = ""
+	}
 }

@@ -19,6 +19,7 @@ import (
 //	whole   the generation that is whole
 //	sight   instance, consumer, and of each counter rule id, kind, and used, mine, held,
 //	        at, reset, lapse, as the remote last told them
+//	told    a sight without mine, as versions before 't' and 'c' wrote it
 //	own     instance, consumer, and of each limit of its own rule id and limit
 //
 // A later record of a batch takes the place of those before, and so does a generation
@@ -29,6 +30,7 @@ const (
 	kindRemote = 'r'
 	kindWhole  = 'w'
 	kindSight  = 'c'
+	kindTold   = 's'
 	kindOwn    = 'o'
 
 	recordVersion = 1
@@ -64,19 +66,25 @@ func (k *batch) record(b []byte) []byte {
 	return b
 }
 
-// recordTaken appends the record that the batch was taken to b.
-func (k *batch) recordTaken(b []byte) []byte {
-	return binary.AppendVarint(appendString(append(b, kindTaken), k.Origin), k.Seq)
+// batchID tells batches apart.
+type batchID struct {
+	origin string
+	seq    int64
+}
+
+// recordTaken is the record that the batch was taken.
+func (k batchID) recordTaken() []byte {
+	return binary.AppendVarint(appendString([]byte{kindTaken}, k.origin), k.seq)
 }
 
 // readTaken reads what recordTaken wrote, without its kind.
-func readTaken(data []byte) (origin string, seq int64, err error) {
+func readTaken(data []byte) (k batchID, err error) {
 	d := decoder{b: data}
-	origin, seq = d.string(), d.varint()
+	k.origin, k.seq = d.string(), d.varint()
 	if d.bad || len(d.b) > 0 {
-		return "", 0, errRecord
+		return batchID{}, errRecord
 	}
-	return origin, seq, nil
+	return k, nil
 }
 
 // length is about how long the record is, a little more rather than less.

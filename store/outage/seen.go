@@ -207,7 +207,7 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 func (g *sight) grow(now int64) {
 	if len(g.counters) == cap(g.counters) {
 		g.counters = slices.DeleteFunc(g.counters, func(c counter) bool {
-			return !c.seeded && c.silent(now)
+			return c.silent(now) && (!c.seeded || now >= c.reset) // or the local counter would be set anew
 		})
 	}
 	g.counters = append(g.counters, counter{})

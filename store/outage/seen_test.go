@@ -47,6 +47,29 @@ func TestCountersThatSayNothingAreNotRemembered(t *testing.T) {
 	}
 }
 
+// Nor are those of windows that are over, where calls have ended in the window after.
+func TestCountersOfCallsThatEndedInTheNextWindowAreNotRemembered(t *testing.T) {
+	now, step := midday()
+	c, _ := setup(t, newServer(now), Options{Now: now})
+	var last *store.Rule
+	for i := range 1000 {
+		last = &store.Rule{ID: fmt.Sprint("model-", i), Window: minute.Window}
+		k := admit(t, c, hold(day, 1<<40, 1), hold(last, 10, 1))
+		step(time.Minute)
+		c.Settle(k, []int64{1, 5})
+	}
+	g := c.seen.shard(entity).find(entity)
+	if n := len(g.counters); n > 100 {
+		t.Errorf("%d counters are remembered", n)
+	}
+	if k := g.counter(last, 0); k == nil || k.used != 5 {
+		t.Errorf("what is used in this window is forgotten: %+v", k)
+	}
+	if k := g.counter(day, 0); k == nil || k.used == 0 { // midnight has passed
+		t.Errorf("what is used today is forgotten: %+v", k)
+	}
+}
+
 // Refuses makes the fake remember that it refuses every call.
 func (f *fake) Refuses(_ *store.Reservation, results []store.Result, _ bool) bool {
 	for i := range results {

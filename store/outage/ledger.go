@@ -236,7 +236,7 @@ func (g *sight) records(e store.Entity, now int64) (records [][]byte) {
 	if g.file == fileIs {
 		return nil
 	}
-	records = g.record(g.recordOwn(nil, e), e, now)
+	records = g.record(g.recordOwn(e), e, now)
 	if len(records) > 0 {
 		g.file = fileIs
 	}

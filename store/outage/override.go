@@ -129,16 +129,16 @@ func mark(own map[string]int64, r *store.Reservation, results []store.Result) {
 	}
 }
 
-// recordOwn appends the record of an entity's limits, if it has any, or had in the file.
-func (g *sight) recordOwn(records [][]byte, e store.Entity) [][]byte {
+// recordOwn is the record of an entity's limits, if it has any, or had in the file.
+func (g *sight) recordOwn(e store.Entity) [][]byte {
 	if len(g.own) == 0 && g.file != fileOld {
-		return records
+		return nil
 	}
 	b := appendString(appendString([]byte{kindOwn}, e.Instance), e.Consumer)
 	for _, rule := range slices.Sorted(maps.Keys(g.own)) {
 		b = binary.AppendVarint(appendString(b, rule), g.own[rule])
 	}
-	return append(records, b)
+	return [][]byte{b}
 }
 
 // readOwn reads what recordOwn wrote, without its kind.

@@ -197,15 +197,16 @@ func TestWhatWasClearedIsNotCountedInAnOutage(t *testing.T) {
 // FuzzReadOwn holds a record of limits to be read as it was written.
 func FuzzReadOwn(f *testing.F) {
 	g := sight{own: map[string]int64{"tokens per day": 7, "": 0}}
-	f.Add(g.recordOwn(nil, entity)[0][1:])
+	f.Add(g.recordOwn(entity)[0][1:])
+	f.Add((&sight{file: fileOld}).recordOwn(entity)[0][1:])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		e, limits, err := readOwn(data)
 		if err != nil {
 			return
 		}
-		g := sight{own: limits}
-		again, same, err := readOwn(g.recordOwn(nil, e)[0][1:])
+		g := sight{own: limits, file: fileOld} // or none would be no record
+		again, same, err := readOwn(g.recordOwn(e)[0][1:])
 		if err != nil || again != e || !maps.Equal(same, limits) {
 			t.Errorf("%+v %v becomes %+v %v (%v)", e, limits, again, same, err)
 		}

@@ -39,7 +39,7 @@ func TestUpgradeInAnOutageGoesByTheFileOfTheVersionBefore(t *testing.T) {
 	}}
 	own := sight{own: map[string]int64{day.ID: 100}}
 	q.add(entity, now(), []store.Amount{{Rule: day, Amount: 5}})
-	err = errors.Join(j.log.Append(own.recordOwn(nil, entity)[0]), j.log.Append(told.recordTold(entity)),
+	err = errors.Join(j.log.Append(own.recordOwn(entity)[0]), j.log.Append(told.recordTold(entity)),
 		q.all(j.log.Append), j.log.Sync(), j.log.Close(), j.dir.Close())
 	if err != nil {
 		t.Fatal(err)

@@ -80,15 +80,17 @@ func TestCallThatWaitedWhenItsProcessWasKilled(t *testing.T) {
 // restores it may send it, too.
 func TestExportedOnItsWayIsChargedOnce(t *testing.T) {
 	_, o := single(t)
-	var blocked atomic.Bool
+	var refused, blocked atomic.Bool
 	dialled, fail := make(chan struct{}, 100), make(chan struct{})
 	o.dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if !refused.Load() {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
 		if blocked.Load() {
 			dialled <- struct{}{}
 			<-fail
-			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 		}
-		return new(net.Dialer).DialContext(ctx, network, addr)
+		return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 	}
 	first := New(o)
 	e := store.Entity{Instance: "crash", Consumer: "app"}
@@ -97,14 +99,15 @@ func TestExportedOnItsWayIsChargedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocked.Store(true)
+	refused.Store(true)
 	for end := time.Now().Add(10 * time.Second); first.client.PoolStats().TotalConns > 0 && time.Now().Before(end); {
-		_ = first.client.Do(t.Context(), "quit").Err() // the server ends it
+		_ = first.client.Do(t.Context(), "quit").Err() // the server ends it, and there is no other
 	}
+	blocked.Store(true)
 	first.Settle(k, []int64{300})
 	<-dialled
 	exported := first.Export()
-	blocked.Store(false)
+	refused.Store(false)
 	close(fail)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

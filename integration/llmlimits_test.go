@@ -80,7 +80,7 @@ func (g *gateway) chargedBy(instance, consumer, rule, want string) {
 				got, held = strings.Trim(string(r.Used), `"`), strings.Trim(string(r.Reserved), `"`)
 			}
 		}
-		return held == "0"
+		return held == "0" && got == want // what is given back holds nothing meanwhile
 	})
 	if got != want {
 		g.t.Errorf("%s has charged %q with %s under %s, want %s", instance, consumer, got, rule, want)

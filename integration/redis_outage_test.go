@@ -136,13 +136,19 @@ func TestPoliciesOfAnOutage(t *testing.T) {
 		{"strict where all is allowed", "on_outage allow", strict, 503, ""},
 		{"strict, with replicas", "on_outage local\nreplicas 2", strict, 200, ""},
 	} {
-		g.reload(up, site(tt.policy, tt.limits))
+		config := strings.ReplaceAll(tt.name, " ", "-")
+		g.reload(up, site(tt.policy, "header X-Config "+config+"\n"+tt.limits))
 		for _, api := range []struct{ path, body, say string }{
 			{"/v1/chat/completions", `{"model":"gpt-4o-mini","max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`, `"code":"limits_unavailable"`},
 			{"/v1/messages", `{"model":"claude-x","max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`, `"type":"overloaded_error"`},
 		} {
 			n := up.calls()
 			a := g.call("POST", api.path, keyA, api.body)
+			for a.Header.Get("X-Config") != config { // that of the one before, which had accepted the connection
+				served += up.calls() - n
+				n = up.calls()
+				a = g.call("POST", api.path, keyA, api.body)
+			}
 			if a.Status != tt.status {
 				t.Errorf("%s: %s: %d: %s", tt.name, api.path, a.Status, a.Body)
 			}

@@ -67,7 +67,7 @@ func TestAClientNamesNeitherItsUseNorItsCost(t *testing.T) {
 			}
 			g.spends("app-a", dollars{"0.20", "0.20", "0", "0"})
 			eventually(t, "120 tokens are charged", func() bool {
-				r := g.used("-tokens", "app-a", "tokens per hour")
+				r := g.counter("-tokens", "app-a", "tokens per hour")
 				return r.Used == 120 && r.Reserved == 0
 			})
 			if n := up.calls(); n != 2 {
@@ -97,7 +97,7 @@ func TestAClientDoesNotReportForItsProvider(t *testing.T) {
 		}
 		var r row
 		eventually(t, "it is charged", func() bool {
-			r = g.used("", app, "tokens per hour")
+			r = g.counter("", app, "tokens per hour")
 			return r.Reserved == 0 && r.Used > 0
 		})
 		return r.Used

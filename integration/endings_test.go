@@ -161,16 +161,13 @@ func (g *gateway) charged(tokens, requests int64) {
 // settled waits until an instance holds nothing for application A.
 func (g *gateway) settled(instance string) {
 	g.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		tokens, slots := g.counter(instance, "app-a", "tokens per hour").Reserved, g.counter(instance, "app-a", "concurrent").Reserved
-		if tokens == 0 && slots == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			g.t.Fatalf("%d tokens and %d slots are still held", tokens, slots)
-		}
-		time.Sleep(time.Millisecond)
+	var tokens, slots int64
+	atRest(func() bool {
+		tokens, slots = g.counter(instance, "app-a", "tokens per hour").Reserved, g.counter(instance, "app-a", "concurrent").Reserved
+		return tokens == 0 && slots == 0
+	})
+	if tokens != 0 || slots != 0 {
+		g.t.Fatalf("%d tokens and %d slots are still held", tokens, slots)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // wireSample is an answer of a provider's and what a call that gets it has used.
@@ -297,21 +296,23 @@ var sampleUnits = []string{"requests", "tokens", "input_tokens", "output_tokens"
 func counted(t *testing.T, g *gateway, name string) map[string]int64 {
 	t.Helper()
 	q := url.Values{"instance": {g.testName()}, "consumer": {name}}
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		var rows []row
+	var rows []row
+	var used map[string]int64
+	held := int64(0)
+	atRest(func() bool {
+		rows = nil
 		g.adminGet("/llm/usage?"+q.Encode(), &rows)
-		used, held := make(map[string]int64), int64(0)
+		used, held = make(map[string]int64), 0
 		for _, r := range rows {
 			used[r.Unit] += r.Used
 			held += r.Reserved
 		}
-		if held == 0 {
-			return used
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the call is not settled: %+v", rows)
-		}
+		return held == 0
+	})
+	if held != 0 {
+		t.Fatalf("the call is not settled: %+v", rows)
 	}
+	return used
 }
 
 // charge is what a case has to cost, by unit.

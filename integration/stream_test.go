@@ -199,7 +199,7 @@ func TestAbortedStreamIsCharged(t *testing.T) {
 	}
 	abort()
 	eventually(t, "settled", func() bool {
-		u := g.used("", "app-a", "tokens per hour")
+		u := g.counter("", "app-a", "tokens per hour")
 		return u.Reserved == 0 && u.Used >= 1024
 	})
 }
@@ -218,7 +218,7 @@ func TestAbortBeforeTheAnswerIsCharged(t *testing.T) {
 		t.Fatal("the call was not aborted")
 	}
 	eventually(t, "settled", func() bool {
-		u := g.used("", "app-a", "tokens per hour")
+		u := g.counter("", "app-a", "tokens per hour")
 		return u.Reserved == 0 && u.Used >= 1024
 	})
 }
@@ -235,7 +235,7 @@ func TestUpstreamThatBreaksOffIsCharged(t *testing.T) {
 		t.Fatal("the stream was not broken")
 	}
 	eventually(t, "settled", func() bool {
-		u := g.used("", "app-a", "tokens per hour")
+		u := g.counter("", "app-a", "tokens per hour")
 		return u.Reserved == 0 && u.Used >= 1024
 	})
 }
@@ -262,7 +262,7 @@ func TestStreamThatOutlivesItsConfigIsCharged(t *testing.T) {
 		t.Errorf("%v: %q", err, body)
 	}
 	eventually(t, "settled", func() bool {
-		u := g.used("", "app-a", "tokens per hour")
+		u := g.counter("", "app-a", "tokens per hour")
 		return u.Reserved == 0 && u.Used == 211
 	})
 }

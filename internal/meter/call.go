@@ -230,7 +230,6 @@ func (c *Call) edit(r *http.Request, body []byte) {
 
 // set puts a body back, and remembers that it is ours.
 func (c *Call) set(r *http.Request, body []byte) {
-	c.replaced = c.replaced || c.tap != nil
 	if c.put != nil || c.lent.has(body) {
 		c.send(r, payload{body: body})
 		return
@@ -384,5 +383,9 @@ func (c *Call) leave() {
 // release gives the memory of the body back.
 func (c *Call) release() {
 	c.m.bodies.release(c.who, c.held)
-	c.held, c.body, c.plain, c.onward = 0, nil, nil, payload{}
+	c.held = 0
+	c.letGo()
 }
+
+// letGo drops the body as it goes on.
+func (c *Call) letGo() { c.body, c.plain, c.onward = nil, nil, payload{} }

@@ -38,7 +38,8 @@ func (c *Call) flows() {
 		return // it may be sent once more, or read
 	}
 	if body, ok := c.put.(interface{ spent() bool }); ok && body.spent() {
-		c.sent, c.body, c.plain, c.onward = nil, nil, nil, payload{}
+		c.letGo()
+		c.sent = nil
 		if c.put != &c.reader {
 			c.reader.reset(nil) // what took its place was sent
 		}

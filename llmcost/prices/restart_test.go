@@ -171,11 +171,17 @@ func TestACopyThatCouldNotBeKeptIsKeptLater(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			next, _ := newSet(t, o)
-			if got := inputOf(t, next, place.model); got != place.price {
-				t.Errorf("after a restart the price is %q", got)
-			}
+			afterRestart(t, o, place.model, place.price)
 		})
+	}
+}
+
+// afterRestart wants a set that begins with what another has kept to have a price.
+func afterRestart(t *testing.T, o SetOptions, model, want string) {
+	t.Helper()
+	next, _ := newSet(t, o)
+	if got := inputOf(t, next, model); got != want {
+		t.Errorf("after a restart the price is %q", got)
 	}
 }
 
@@ -220,10 +226,7 @@ func TestACopyIsKeptWhileItsPlaceIsAway(t *testing.T) {
 	free()
 	now = now.Add(keepAgain)
 	s.Refresh(t.Context())
-	next, _ := newSet(t, o)
-	if got := inputOf(t, next, "m"); got != "1" {
-		t.Errorf("after a restart the price is %q", got)
-	}
+	afterRestart(t, o, "m", "1")
 }
 
 // An URL is asked every hour, which is no reason to wait as long with its copy.
@@ -257,10 +260,7 @@ func TestACopyIsKeptBeforeItsPlaceIsAskedAgain(t *testing.T) {
 		t.Errorf("waits of %v", waits)
 	}
 	o.After = nil
-	next, _ := newSet(t, o)
-	if got := inputOf(t, next, "m"); got != "1" {
-		t.Errorf("after a restart the price is %q", got)
-	}
+	afterRestart(t, o, "m", "1")
 }
 
 // A newer copy whose prices moved far is not kept, but compared with the one before over

@@ -71,6 +71,16 @@ func TestKeysThatPassedASecretOnAreBothTakenIn(t *testing.T) {
 	}
 }
 
+// wantUnchanged wants the secrets of keys to lead to them as they were.
+func wantUnchanged(t *testing.T, s *Store, keys ...store.Key) {
+	t.Helper()
+	for _, want := range keys {
+		if k, err := s.Keys().Find(t.Context(), want.Hash); err != nil || k.ID != want.ID || k.Revision != want.Revision {
+			t.Errorf("the secret of %q leads to %q, %v", want.ID, k.ID, err)
+		}
+	}
+}
+
 // A copy in which a key that is here has another's secret changes neither.
 func TestAKeyWhoseSecretIsAnothersHereStaysAsItIs(t *testing.T) {
 	c, dir := newClock(), t.TempDir()
@@ -89,11 +99,7 @@ func TestAKeyWhoseSecretIsAnothersHereStaysAsItIs(t *testing.T) {
 	if _, err := s.Persist(copied); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []store.Key{first, second} {
-		if k, err := s.Keys().Find(t.Context(), want.Hash); err != nil || k.ID != want.ID || k.Revision != want.Revision {
-			t.Errorf("the secret of %q leads to %q, %v", want.ID, k.ID, err)
-		}
-	}
+	wantUnchanged(t, s, first, second)
 	ch, err := s.Keys().Changes(t.Context(), 0, 10)
 	sum := store.AddRevision(store.AddRevision(0, 0, first.Revision), 0, second.Revision)
 	if err != nil || len(ch.Keys) != 2 || ch.Sum != sum {
@@ -124,11 +130,7 @@ func TestAKeyThatStaysKeepsASecretThatWasPassedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantKeys(t, s, "x", "y")
-		for _, want := range []store.Key{x, y} {
-			if k, err := s.Keys().Find(t.Context(), want.Hash); err != nil || k.ID != want.ID || k.Revision != want.Revision {
-				t.Errorf("the secret of %q leads to %q, %v", want.ID, k.ID, err)
-			}
-		}
+		wantUnchanged(t, s, x, y)
 		next := unsynced(t, c, killed(t, copied))
 		wantKeys(t, next, "x", "y")
 		mustClose(t, next)

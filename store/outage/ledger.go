@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"iter"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,18 +164,13 @@ func (s *seen) all(now time.Time, write func(record []byte, again bool) error) e
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		var records [][]byte
-		var again []bool
+		var list []sightRecord
 		for e, g := range sh.each() {
-			old := g.file == fileOld
-			more := g.records(e, now.UnixMilli())
-			records, again = append(records, more...), append(again, slices.Repeat([]bool{old}, len(more))...)
+			list = g.write(list, e, now.UnixMilli())
 		}
 		sh.mu.Unlock()
-		for i, r := range records {
-			if err := write(r, again[i]); err != nil {
-				return err
-			}
+		if err := putAll(list, write); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -186,16 +180,23 @@ func (s *seen) all(now time.Time, write func(record []byte, again bool) error) e
 func (s *seen) one(e store.Entity, now time.Time, write func(record []byte, again bool) error) error {
 	sh := s.shard(e)
 	sh.mu.Lock()
-	g := sh.find(e)
-	if g == nil {
-		sh.mu.Unlock()
-		return nil
+	var list []sightRecord
+	if g := sh.find(e); g != nil {
+		list = g.write(nil, e, now.UnixMilli())
 	}
-	again := g.file == fileOld
-	records := g.records(e, now.UnixMilli())
 	sh.mu.Unlock()
-	for _, r := range records {
-		if err := write(r, again); err != nil {
+	return putAll(list, write)
+}
+
+// sightRecord is a record of a sight, and whether the file has had one of the same.
+type sightRecord struct {
+	record []byte
+	again  bool
+}
+
+func putAll(list []sightRecord, write func(record []byte, again bool) error) error {
+	for _, w := range list {
+		if err := write(w.record, w.again); err != nil {
 			return err
 		}
 	}
@@ -230,17 +231,21 @@ func (sh *seenShard) each() iter.Seq2[store.Entity, *sight] {
 	}
 }
 
-// records are what the file is to have of the sight, none if it has that. What says
-// nothing is left out, unless the file says something else.
-func (g *sight) records(e store.Entity, now int64) (records [][]byte) {
+// write appends the records that the file is to have of the sight, none if it has them. What
+// says nothing is left out, unless the file says something else.
+func (g *sight) write(list []sightRecord, e store.Entity, now int64) []sightRecord {
 	if g.file == fileIs {
-		return nil
+		return list
 	}
-	records = g.record(g.recordOwn(e), e, now)
+	again := g.file == fileOld
+	records := g.record(g.recordOwn(e), e, now)
+	for _, r := range records {
+		list = append(list, sightRecord{r, again})
+	}
 	if len(records) > 0 {
 		g.file = fileIs
 	}
-	return records
+	return list
 }
 
 // untold is a bit of a counter's kind in a record.

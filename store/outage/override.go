@@ -82,15 +82,10 @@ func (s *seen) overrode(e store.Entity, rule string, limit *int64) {
 	sh := s.shard(e)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	g := sh.find(e)
-	if g == nil {
-		if limit == nil {
-			return
-		}
-		g = new(sight)
-		sh.enter(e, g)
+	if limit == nil && sh.find(e) == nil {
+		return
 	}
-	g.override(rule, limit)
+	sh.of(e, 0).override(rule, limit)
 }
 
 // own are the limits that an entity is known to have of its own, nil for none.

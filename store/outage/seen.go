@@ -147,10 +147,16 @@ func (sh *seenShard) put(e store.Entity, g *sight) {
 	sh.young[e] = g
 }
 
-// enter puts the first sight of an entity.
-func (sh *seenShard) enter(e store.Entity, g *sight) {
-	e.Consumer = strings.Clone(e.Consumer) // or the request it is part of would stay
-	sh.put(e, g)
+// of returns the sight of an entity, or its first one, with room for some counters. The
+// lock is held.
+func (sh *seenShard) of(e store.Entity, room int) *sight {
+	g := sh.find(e)
+	if g == nil {
+		g = &sight{counters: make([]counter, 0, room)}
+		e.Consumer = strings.Clone(e.Consumer) // or the request it is part of would stay
+		sh.put(e, g)
+	}
+	return g
 }
 
 // counter returns that of a rule, which is mostly the one it is guessed to be.
@@ -174,11 +180,7 @@ func (s *seen) record(r *store.Reservation, t *store.Ticket, results []store.Res
 	sh := s.shard(r.Entity)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	g := sh.find(r.Entity)
-	if g == nil {
-		g = &sight{counters: make([]counter, 0, len(r.Takes))}
-		sh.enter(r.Entity, g)
-	}
+	g := sh.of(r.Entity, len(r.Takes))
 	g.touch()
 	for i := range r.Takes {
 		rule, res := r.Takes[i].Rule, &results[i]
@@ -246,11 +248,7 @@ func (s *seen) taken(t *store.Ticket, at time.Time, adjust func(r *store.Rule, a
 	sh := s.shard(t.Entity)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	g := sh.find(t.Entity)
-	if g == nil {
-		g = new(sight)
-		sh.enter(t.Entity, g)
-	}
+	g := sh.of(t.Entity, 0)
 	g.touch()
 	now := at.UnixMilli()
 	for i := range t.Lines {
@@ -268,11 +266,7 @@ func (s *seen) delivered(b *store.Batch, now time.Time) {
 	sh := s.shard(b.Entity)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	g := sh.find(b.Entity)
-	if g == nil {
-		g = new(sight)
-		sh.enter(b.Entity, g)
-	}
+	g := sh.of(b.Entity, 0)
 	g.touch()
 	for i, a := range b.Lines {
 		if amount := countsStill(a, b.At, now); amount != 0 {

@@ -149,13 +149,13 @@ func (s *Store) awaitUndone(ctx context.Context, batches []store.Batch, errs []e
 	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
 	defer cancel()
 	for i := range batches {
-		errs[i] = s.undone(ctx, batches[i].Entity, since)
+		errs[i] = s.awaitUndoneOf(ctx, batches[i].Entity, since)
 	}
 }
 
-// undone returns nil when nothing of an entity is to be given back, or an error if the
+// awaitUndoneOf returns nil when nothing of an entity is to be given back, or an error if the
 // time that began at since is up before.
-func (s *Store) undone(ctx context.Context, e store.Entity, since time.Time) error {
+func (s *Store) awaitUndoneOf(ctx context.Context, e store.Entity, since time.Time) error {
 	for answered := s.undoing(e, false); answered != nil; answered = s.undoing(e, false) {
 		select {
 		case <-answered:
